@@ -1,0 +1,215 @@
+"""What an exercise is: one declaration that feeds every part of the course.
+
+The notebook's ``check``, ``make grade``, the class runner, the book's exercise box
+and the tests of wrong answers all read the same ``Exercise``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+Kind = Literal["warm-up", "core", "detective", "ladder"]
+Language = Literal["cuda", "python"]
+Value = torch.Tensor | int | float
+Arguments = Mapping[str, Value]
+Outputs = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the grader launches a learner's kernel: blocks, threads, dynamic bytes."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One size and value regime that an answer is tried on.
+
+    Args:
+        name: what the learner reads, such as ``n = 257, normal values``.
+        sizes: the named sizes that ``Exercise.problem`` reads.
+        regime: how values are drawn: ``distinct``, ``zeros``, ``large``,
+            ``special`` (NaN and Inf among them), or one that the exercise knows.
+        dtype: element type of the floating-point inputs.
+    """
+
+    name: str
+    sizes: Mapping[str, int]
+    regime: str = "distinct"
+    dtype: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True)
+class Output:
+    """The tensor that an answer must produce; its buffer is poisoned beforehand."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A case with its values drawn.
+
+    Args:
+        arguments: every argument by name, in the order of the parameters. For a
+            kernel entry an output's name stands here too, with value ``None``:
+            the runner puts the poisoned buffer in its place. CPU tensors.
+        outputs: what is written (kernel) or returned, in order (function).
+        launch: for a kernel entry, how it is launched.
+    """
+
+    arguments: Mapping[str, Value | None]
+    outputs: Mapping[str, Output]
+    launch: Launch | None = None
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far from the float64 reference is right.
+
+    ``|got - reference| <= factor * eps(dtype) * sqrt(length) * scale``, plus the
+    smallest subnormal of the dtype. NaN must meet NaN, and Inf the same Inf.
+
+    Args:
+        factor: a small derived constant; its derivation stands beside the exercise.
+        length: how many terms are summed into one output.
+        scale: magnitude that rounding is relative to, from the arguments;
+            ``None`` stands for ``|reference|``.
+    """
+
+    factor: float
+    length: Callable[[Case], int] = lambda case: 1
+    scale: Callable[[Arguments], Outputs] | None = None
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A known mistake: what it would output, and the sentence that names it.
+
+    It speaks only where the output matches the mistake and the right answer does
+    not: a wrong diagnosis is worse than none.
+    """
+
+    name: str
+    output: Callable[[Arguments], Outputs]
+    message: str
+
+
+@dataclass(frozen=True)
+class Count:
+    """An assertion on the trace: a metric of one memory space and direction.
+
+    Args:
+        metric: ``sectors_per_request``, ``wavefronts_per_request``, ``bytes`` or
+            ``barriers``.
+        space: ``global`` or ``shared``.
+        op: ``load`` or ``store``.
+        at_most: the most that earns the points.
+        ideal: what the best kernel shows, printed beside.
+    """
+
+    metric: str
+    space: str
+    op: str
+    at_most: float
+    ideal: float
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What the compiled code must hold or must not, as SASS mnemonics.
+
+    Args:
+        holds: each must occur as a prefix of some instruction, as ``LDG.E.128``.
+        lacks: none may occur.
+        message: what to tell the learner when it is not so.
+        arch: the chip it is compiled for; needs no GPU.
+    """
+
+    holds: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    message: str = ""
+    arch: str = "sm_90"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How speed is judged: a peer timed in the same run, and bands of its ratio.
+
+    Args:
+        peer: name of the peer, as the report prints it (``copy bandwidth``).
+        run_peer: does the peer's work once on device tensors; ``None`` where the
+            peer is the copy bandwidth itself.
+        case: the size that is timed; its footprint must pass four L2s.
+        bytes_moved: least bytes that the work must move, from the case.
+        bands: fraction of the peer that earns bronze, silver and gold.
+    """
+
+    peer: str
+    case: Case
+    bytes_moved: Callable[[Case], int]
+    bands: Mapping[str, float]
+    run_peer: Callable[[Arguments], object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """One exercise of one chapter.
+
+    Args:
+        id: unique in the course; the cell is ``ex-<id>``.
+        stem: the chapter's stem, such as ``vector_add``.
+        title: a short noun phrase.
+        kind: warm-up, core, detective or ladder.
+        points: what full marks earn.
+        language: ``cuda`` (a ``%%cuda`` cell) or ``python``.
+        entry: ``kernel`` (the grader launches it) or ``function`` (it calls it).
+        name: the kernel or function that the cell must define.
+        source: file with the marked region, relative to the repository's root.
+        goal: one sentence that says what the learner makes.
+        requirements: what an answer must do, one line each.
+        problem: draws a case's values.
+        reference: the right outputs in float64 (or exact integers), on the CPU.
+        cases: public cases, named in the report.
+        hidden: draws further cases from the secret seed.
+        hints: three, from a nudge to nearly the answer.
+        onward: one line on what to try next, shown when all is passed.
+        needs: exercises whose cells are run before this one.
+        prelude: Python that stands before the cell (the chapter's imports).
+    """
+
+    id: str
+    stem: str
+    title: str
+    kind: Kind
+    points: int
+    language: Language
+    entry: Literal["kernel", "function"]
+    name: str
+    source: str
+    goal: str
+    requirements: tuple[str, ...]
+    problem: Callable[[Case, torch.Generator], Problem]
+    reference: Callable[[Arguments], Outputs]
+    cases: tuple[Case, ...]
+    hidden: Callable[[torch.Generator], Iterable[Case]]
+    tolerance: Tolerance
+    hints: tuple[str, str, str]
+    onward: str
+    near_misses: tuple[NearMiss, ...] = ()
+    counts: tuple[Count, ...] = ()
+    structure: tuple[Structure, ...] = ()
+    speed: Speed | None = None
+    needs: tuple[str, ...] = ()
+    prelude: str = "import torch\nimport kernelwright as kw\n"
+    shares: Mapping[str, float] = field(
+        default_factory=lambda: {"correct": 0.6, "counts": 0.2, "speed": 0.2}
+    )
