@@ -151,6 +151,10 @@ class Speed:
         case: the size that is timed; its footprint must pass four L2s.
         bytes_moved: least bytes that the work must move, from the case.
         bands: fraction of the peer that earns bronze, silver and gold.
+        families: bands of a GPU family that differ from these, by its name:
+            ``turing``, ``ampere``, ``ada``, ``hopper``, ``blackwell``.
+        unknown: bands on a GPU that the data-sheet table does not know, as a
+            fraction of its measured copy bandwidth; ``None`` keeps ``bands``.
     """
 
     peer: str
@@ -158,6 +162,8 @@ class Speed:
     bytes_moved: Callable[[Case], int]
     bands: Mapping[str, float]
     run_peer: Callable[[Arguments], object] | None = None
+    families: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    unknown: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
