@@ -1,0 +1,1 @@
+"""The reference kernels, one family a module or folder, named by the stem."""

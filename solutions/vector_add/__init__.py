@@ -1,0 +1,285 @@
+"""Add, and scale and add, arrays of any length: the ladder of chapter 1.
+
+    add_one(x)[i]     = x[i] + 1             8 bytes and 1 FLOP an element (fp32)
+    vector_add(x, y)  = x[i] + y[i]         12 bytes and 1 FLOP
+    saxpy(a, x, y)    = a * x[i] + y[i]     12 bytes and 2 FLOPs
+
+Every kernel here is bound by memory: an H200 could do 160 FLOPs in the time that
+it takes to move 12 bytes. fp16, bf16, fp32 and fp64; CPU tensors run on the
+emulator, CUDA tensors on their GPU.
+
+The rungs, in the order in which the chapter climbs them (fp32, 32-bit indices):
+
+    add_one.cu       one thread an element, exactly as many threads as elements
+    guarded.cu       any length: threads past the end do nothing
+    grid_stride.cu   any number of threads: each takes every stride-th element
+    vectorized.cu    four elements a thread, moved by 128-bit instructions
+
+and ``any_dtype.cu``, which is what the functions below launch by default: the last
+two ideas for every dtype, with 64-bit indices. ``triton_add`` and ``cupy_add`` hold
+the same work in Triton and CuPy.
+
+When not to use it: never for an addition between other element-wise work. A kernel
+of its own reads and writes all of its data; fused into its neighbour the addition
+is free. And ``torch.add`` is as fast: this family is here to be read.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+import kernelwright as kw
+
+__all__ = ["add_one", "saxpy", "vector_add"]
+
+AddKernel = Literal["any_dtype", "guarded", "vectorized"]
+SaxpyKernel = Literal["any_dtype", "grid_stride"]
+
+_FOLDER = Path(__file__).parent
+_CTYPES = {
+    torch.float16: "__half",
+    torch.bfloat16: "__nv_bfloat16",
+    torch.float32: "float",
+    torch.float64: "double",
+}
+_THREADS = 256
+_PACK_BYTES = 16
+# Two full waves of 2,048 threads an SM: enough that SMs finish together, few
+# enough that each thread has rounds to overlap.
+_BLOCKS_PER_SM = 16
+_BLOCKS_ON_CPU = 64
+# Past this, the rungs' 32-bit ``blockIdx.x * blockDim.x + threadIdx.x`` may wrap.
+_MOST_INT_ELEMENTS = 2**31 - 2**20
+
+
+def add_one(x: torch.Tensor) -> torch.Tensor:
+    """Add one to every element: ``out[i] = x[i] + 1``.
+
+    Args:
+        x: any shape; fp16, bf16, fp32 or fp64. A non-contiguous tensor is copied
+            first, which costs one more pass over memory.
+
+    Returns:
+        A new contiguous tensor of x's shape, dtype and device.
+
+    Raises:
+        TypeError: not a tensor, or of another dtype.
+
+    Cost: 2 * n * itemsize bytes, n FLOPs.
+    """
+    _check("add_one", x=x)
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    n = x.numel()
+    if n:
+        packed = _aligned(x, out)
+        name = (
+            f"packed_add_one<{_ctype(x)}>" if packed else f"scalar_add_one<{_ctype(x)}>"
+        )
+        _kernel("any_dtype", name, x.device.type)[_blocks(x, packed), _THREADS](
+            x, out, n
+        )
+    return out
+
+
+def vector_add(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+    kernel: AddKernel = "any_dtype",
+) -> torch.Tensor:
+    """Add two tensors: ``out[i] = x[i] + y[i]``.
+
+    Args:
+        x: any shape; fp16, bf16, fp32 or fp64. A non-contiguous tensor is copied
+            first, which costs one more pass over memory.
+        y: shape, dtype and device of x; nothing is broadcast.
+        out: contiguous, as x; made when absent. It must not overlap x or y.
+        kernel: ``any_dtype``, or the rung to run: ``guarded``, ``vectorized``
+            (fp32 and fewer than 2^31 - 2^20 elements).
+
+    Returns:
+        ``out``.
+
+    Raises:
+        TypeError: not tensors, or of another dtype.
+        ValueError: shapes, dtypes or devices that differ; a rung that cannot.
+
+    Cost: 3 * n * itemsize bytes, n FLOPs.
+    """
+    _check("vector_add", x=x, y=y)
+    x, y, out = x.contiguous(), y.contiguous(), _output("vector_add", x, out)
+    n = x.numel()
+    if n == 0:
+        return out
+    if kernel == "any_dtype":
+        packed = _aligned(x, y, out)
+        name = f"packed_add<{_ctype(x)}>" if packed else f"scalar_add<{_ctype(x)}>"
+        launch = _kernel("any_dtype", name, x.device.type)[_blocks(x, packed), _THREADS]
+    elif kernel == "guarded":
+        _check_rung(kernel, x)
+        launch = _kernel(kernel, "vector_add", x.device.type)[
+            _blocks(x, packed=False), _THREADS
+        ]
+    elif kernel == "vectorized":
+        _check_rung(kernel, x)
+        if not _aligned(x, y, out):
+            raise ValueError(
+                "vector_add: kernel='vectorized' needs addresses that are multiples "
+                "of 16 bytes, and a slice such as x[1:] has none: pass x.clone(), or "
+                "leave kernel= away."
+            )
+        launch = _kernel(kernel, "vector_add_vec4", x.device.type)[
+            _blocks(x, packed=True), _THREADS
+        ]
+    else:
+        raise ValueError(
+            f"vector_add: no kernel {kernel!r}; wanted any_dtype, guarded or "
+            "vectorized."
+        )
+    launch(x, y, out, n)
+    return out
+
+
+def saxpy(
+    a: float,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+    kernel: SaxpyKernel = "any_dtype",
+) -> torch.Tensor:
+    """Scale and add: ``out[i] = a * x[i] + y[i]``, rounded once to the dtype.
+
+    Args:
+        a: a number; the product is taken in fp32 (fp64 for fp64 tensors).
+        x: as in ``vector_add``.
+        y: as x.
+        out: contiguous, as x; made when absent. It must not overlap x or y.
+        kernel: ``any_dtype``, or the rung ``grid_stride`` (fp32, fewer than
+            2^31 - 2^20 elements).
+
+    Returns:
+        ``out``.
+
+    Raises:
+        TypeError: not tensors, or of another dtype.
+        ValueError: shapes, dtypes or devices that differ; a rung that cannot.
+
+    Cost: 3 * n * itemsize bytes, 2 * n FLOPs.
+    """
+    _check("saxpy", x=x, y=y)
+    x, y, out = x.contiguous(), y.contiguous(), _output("saxpy", x, out)
+    n = x.numel()
+    if n == 0:
+        return out
+    if kernel == "any_dtype":
+        packed = _aligned(x, y, out)
+        name = f"packed_saxpy<{_ctype(x)}>" if packed else f"scalar_saxpy<{_ctype(x)}>"
+        chosen = _kernel("any_dtype", name, x.device.type)
+    elif kernel == "grid_stride":
+        _check_rung(kernel, x)
+        packed = False
+        chosen = _kernel(kernel, "saxpy", x.device.type)
+    else:
+        raise ValueError(
+            f"saxpy: no kernel {kernel!r}; wanted any_dtype or grid_stride."
+        )
+    blocks = min(_blocks(x, packed), _resident_blocks(x.device))
+    chosen[blocks, _THREADS](float(a), x, y, out, n)
+    return out
+
+
+@cache
+def _kernel(stem: str, expression: str, device_type: str) -> kw.cuda.Kernel:
+    source = (_FOLDER / f"{stem}.cu").read_text()
+    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
+    return kw.cuda.compile(source, name=f"{stem}.cu", backend=backend)[expression]
+
+
+@cache
+def _resident_blocks(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _BLOCKS_ON_CPU
+    sms = torch.cuda.get_device_properties(device).multi_processor_count
+    return _BLOCKS_PER_SM * sms
+
+
+def _blocks(x: torch.Tensor, packed: bool) -> int:
+    """Return how many blocks give each pack (or element) a thread of its own."""
+    width = _PACK_BYTES // x.element_size() if packed else 1
+    return max(1, math.ceil(x.numel() / (width * _THREADS)))
+
+
+def _aligned(*tensors: torch.Tensor) -> bool:
+    return all(t.data_ptr() % _PACK_BYTES == 0 for t in tensors)
+
+
+def _ctype(x: torch.Tensor) -> str:
+    return _CTYPES[x.dtype]
+
+
+def _check(function: str, **tensors: torch.Tensor) -> None:
+    """Validate once, at the boundary: kernels do not."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(
+                f"{function}: {name} is {type(tensor).__name__}; wanted a torch "
+                f"tensor: torch.as_tensor({name})."
+            )
+        if tensor.dtype not in _CTYPES:
+            raise TypeError(
+                f"{function}: {name} is {tensor.dtype}; wanted float16, bfloat16, "
+                f"float32 or float64: {name}.float()."
+            )
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise ValueError(
+                f"{function}: {name} is on {tensor.device}; move it with {name}.cpu()."
+            )
+    first, *others = tensors.items()
+    for name, tensor in others:
+        for what in ("shape", "dtype", "device"):
+            got, wanted = getattr(tensor, what), getattr(first[1], what)
+            if got != wanted:
+                raise ValueError(
+                    f"{function}: {name} has {what} {_plain(got)} and {first[0]} has "
+                    f"{_plain(wanted)}; they must be the same: {_MENDS[what]}"
+                )
+
+
+_MENDS = {
+    "shape": "nothing is broadcast here; use y.expand_as(x).",
+    "dtype": "use y.to(x.dtype).",
+    "device": "use y.to(x.device).",
+}
+
+
+def _plain(value: object) -> object:
+    return tuple(value) if isinstance(value, torch.Size) else value
+
+
+def _output(function: str, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    if out is None:
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
+    _check(function, x=x, out=out)
+    if not out.is_contiguous():
+        raise ValueError(
+            f"{function}: out is not contiguous (strides {out.stride()}); leave out= "
+            "away, or copy the result into it."
+        )
+    return out
+
+
+def _check_rung(kernel: str, x: torch.Tensor) -> None:
+    if x.dtype != torch.float32 or x.numel() >= _MOST_INT_ELEMENTS:
+        raise ValueError(
+            f"kernel={kernel!r} is a rung of the chapter: float32 and fewer than "
+            f"{_MOST_INT_ELEMENTS:,} elements; got {x.dtype} and {x.numel():,}. Leave "
+            "kernel= away."
+        )
