@@ -1,0 +1,72 @@
+"""The workbench of *GPU Kernels from Scratch*: compile, launch, emulate, measure.
+
+>>> import kernelwright as kw
+>>> kernel = kw.cuda.compile(source)["vector_add"]
+>>> kernel[kw.cdiv(n, 256), 256](x, y, out, n)
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+# Asked through NVML, torch answers without starting CUDA: a process that forks
+# workers must not have.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+
+from kernelwright import cuda
+from kernelwright.device import Device, device
+from kernelwright.errors import (
+    ArgumentError,
+    CompileError,
+    KernelDeadlock,
+    KernelFault,
+    KernelTimeout,
+    KernelwrightError,
+    LaunchError,
+    ToolchainError,
+)
+from kernelwright.measure import Timing, bench
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+# Triton reads this when it is imported; without a GPU only its interpreter works.
+if cuda.backend() == "emulator":
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+__all__ = [
+    "ArgumentError",
+    "CompileError",
+    "Device",
+    "KernelDeadlock",
+    "KernelFault",
+    "KernelTimeout",
+    "KernelwrightError",
+    "LaunchError",
+    "Timing",
+    "ToolchainError",
+    "bench",
+    "cdiv",
+    "cuda",
+    "device",
+]
+
+
+def cdiv(n: int, size: int) -> int:
+    """Divide and round up: how many blocks of ``size`` cover ``n`` elements."""
+    return -(-n // size)
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Register the notebook's magics; called by ``%load_ext kernelwright``."""
+    from kernelwright import notebook
+
+    notebook.load_ipython_extension(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Take the notebook's magics away again."""
+    from kernelwright import notebook
+
+    notebook.unload_ipython_extension(shell)

@@ -18,6 +18,19 @@ def cache_root() -> Path:
     return Path(base) / "kernelwright"
 
 
+def _shared(room: str, key: str, suffix: str) -> Path | None:
+    """Look in a second cache that this process only reads.
+
+    A confined process has a cache of its own, and finds there what a trusted one
+    made before: ``KERNELWRIGHT_CACHE_SHARED`` names it.
+    """
+    root = os.environ.get("KERNELWRIGHT_CACHE_SHARED")
+    if not root:
+        return None
+    found = Path(root) / room / key[:2] / f"{key}{suffix}"
+    return found if found.exists() else None
+
+
 def digest(*parts: str | bytes) -> str:
     """Hash the parts into a key; a part's end is part of what is hashed."""
     state = hashlib.sha256()
@@ -28,7 +41,7 @@ def digest(*parts: str | bytes) -> str:
     return state.hexdigest()[:32]
 
 
-def cached(room: str, key: str, suffix: str, produce: Callable[[Path], None]) -> Path:
+def cached(room: str, key: str, suffix: str, produce: Callable[[Path], object]) -> Path:
     """Return the cached file for ``key``, making it with ``produce`` if absent.
 
     Two processes that miss at once both produce, each into a file of its own, and
@@ -45,6 +58,8 @@ def cached(room: str, key: str, suffix: str, produce: Callable[[Path], None]) ->
     target = folder / f"{key}{suffix}"
     if target.exists():
         return target
+    if (ready := _shared(room, key, suffix)) is not None:
+        return ready
     folder.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(dir=folder, prefix=f".{key}-", suffix=suffix)
     os.close(handle)

@@ -1,0 +1,149 @@
+"""A compiled CUDA C++ source and the kernels in it."""
+
+from __future__ import annotations
+
+import re
+from contextlib import nullcontext
+
+import torch
+
+from kernelwright.cuda.backends import Backend, Dim3, Program, backend
+from kernelwright.cuda.kernel import Kernel
+from kernelwright.cuda.nvrtc import Cubin, compile_cubin
+from kernelwright.cuda.signature import Signature, parse_signature
+from kernelwright.cuda.source import find_kernels
+from kernelwright.errors import CompileError
+
+
+class Module:
+    """One CUDA C++ text, compiled; ``module["name"]`` is a kernel of it.
+
+    Args:
+        source: the text.
+        name: the file name that messages carry.
+        backend: ``emulator`` or ``gpu``.
+    """
+
+    def __init__(self, source: str, name: str, backend: Backend) -> None:
+        self.source = source
+        self.name = name
+        self.backend = backend
+        found = find_kernels(source)
+        self.kernels = tuple(k.name for k in found if not k.template)
+        self.templates = tuple(k.name for k in found if k.template)
+        self._programs: dict[str, Program] = {}
+        self._signatures: dict[str, Signature] = {}
+        self._cubins: dict[tuple[str, str], Cubin] = {}
+        # Compiled now even with no kernel in it, so that errors show at once.
+        self._build(self.kernels)
+
+    @property
+    def device_type(self) -> str:
+        """The torch device type whose memory the kernels reach."""
+        return "cuda" if self.backend == "gpu" else "cpu"
+
+    def __getitem__(self, expression: str) -> Kernel:
+        """Return a kernel by its C++ name; a template instance is compiled now."""
+        name = _normal(expression)
+        base = name.split("<")[0]
+        if name not in self._programs:
+            known = (*self.kernels, *self.templates)
+            if base in self.templates and "<" not in name:
+                raise KeyError(
+                    f"{name} is a template: name an instance, such as "
+                    f'module["{name}<float>"].'
+                )
+            if known and base not in known:
+                raise KeyError(
+                    f"{self.name} has no kernel {base!r}. It has: {', '.join(known)}."
+                )
+            self._build((name,))
+        return Kernel(self, name)
+
+    def signature(self, expression: str) -> Signature:
+        """Return a compiled kernel's parameters."""
+        return self._signatures[expression]
+
+    def cubin(self, expression: str, arch: str) -> Cubin:
+        """Compile one kernel for a chip, with or without a GPU in the machine."""
+        key = (expression, arch)
+        if key not in self._cubins:
+            self._cubins[key] = compile_cubin(
+                self.source, filename=self.name, kernels=(expression,), arch=arch
+            )
+        return self._cubins[key]
+
+    def launch(
+        self,
+        expression: str,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        packed: list[bytes],
+        tensors: list[torch.Tensor],
+    ) -> None:
+        """Launch on the tensors' device, on torch's current stream there."""
+        program = self._programs[expression]
+        on_gpu = self.backend == "gpu" and tensors
+        # What the GPU reads must not be freed under it: torch's allocator reuses a
+        # block in stream order, and the launch is on the current stream.
+        with torch.cuda.device(tensors[0].device) if on_gpu else nullcontext():
+            program.launch(expression, grid, block, shared, packed)
+
+    def _build(self, expressions: tuple[str, ...]) -> None:
+        program = _program(self.backend, self.source, self.name, expressions)
+        for expression in expressions:
+            self._programs[expression] = program
+            self._signatures[expression] = parse_signature(
+                expression, program.signatures[expression]
+            )
+
+    def __repr__(self) -> str:
+        known = ", ".join((*self.kernels, *(f"{t}<…>" for t in self.templates)))
+        return f"<Module {self.name} on the {self.backend}: {known or 'no kernels'}>"
+
+
+def compile(
+    source: str, *, name: str = "kernel.cu", backend: Backend | None = None
+) -> Module:
+    """Compile CUDA C++ for this machine: NVRTC on a GPU, the host compiler elsewhere.
+
+    Args:
+        source: the text; both back ends compile it as it is.
+        name: the file name that messages carry.
+        backend: ``emulator`` or ``gpu``; by default what ``backend()`` says.
+
+    Returns:
+        The module; ``module["vector_add"]`` is a kernel, ``module["tile<float, 16>"]``
+        an instance of a template.
+
+    Raises:
+        CompileError: with the compiler's messages on the source's own lines.
+        ToolchainError: where a compiler is missing.
+    """
+    if not isinstance(source, str):
+        raise CompileError(
+            f"compile takes the source as text, got {type(source).__name__}. Read a "
+            "file with Path(...).read_text()."
+        )
+    return Module(source, name, backend or _default())
+
+
+_default = backend
+
+
+def _normal(expression: str) -> str:
+    """Give each spelling of an instance one form: ``tile<float,16>``'s."""
+    return re.sub(r"\s*([<>,:*&])\s*", r"\1", " ".join(expression.split()))
+
+
+def _program(
+    chosen: Backend, source: str, name: str, expressions: tuple[str, ...]
+) -> Program:
+    if chosen == "gpu":
+        from kernelwright.cuda.gpu import GpuProgram
+
+        return GpuProgram(source, name, expressions)
+    from kernelwright.cuda.emulated import EmulatedProgram
+
+    return EmulatedProgram(source, name, expressions)

@@ -1,0 +1,70 @@
+"""The ``%%cuda`` cell magic: a cell of CUDA C++ becomes kernels in the notebook."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from kernelwright import cuda
+from kernelwright.errors import KernelwrightError
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+# A forgotten loop condition should cost a learner seconds, not the kernel.
+_DEADLINE_S = "30"
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Register ``%%cuda``; called by ``%load_ext kernelwright``."""
+    os.environ.setdefault("KERNELWRIGHT_DEADLINE_S", _DEADLINE_S)
+
+    def cuda_cell(line: str, cell: str) -> None:
+        run_cell(shell, line, cell)
+
+    shell.register_magic_function(cuda_cell, "cell", "cuda")
+    shell.set_custom_exc((KernelwrightError,), _show_error)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Take ``%%cuda`` away again."""
+    shell.magics_manager.magics["cell"].pop("cuda", None)
+    shell.set_custom_exc((), None)
+
+
+def run_cell(shell: InteractiveShell, line: str, cell: str) -> None:
+    """Compile a cell and bind each kernel of it to its own name.
+
+    A template is bound as the module, so that ``tile["tile<float>"]`` names an
+    instance.
+    """
+    if line.strip():
+        raise KernelwrightError(
+            f"%%cuda takes nothing behind it on its line, got {line.strip()!r}. Put "
+            "the code on the next line."
+        )
+    # The magic's line stays as a blank one: line 3 of a message is line 3 on screen.
+    module = cuda.compile("\n" + cell, name="cell.cu")
+    names = {kernel: module[kernel] for kernel in module.kernels}
+    shell.push({name.split("::")[-1]: kernel for name, kernel in names.items()})
+    shell.push({name.split("::")[-1]: module for name in module.templates})
+    if not names and not module.templates:
+        print(
+            "The cell compiled, and holds no __global__ function: nothing to launch.",
+            file=sys.stderr,
+        )
+
+
+def _show_error(
+    shell: InteractiveShell,
+    kind: type[BaseException],
+    error: BaseException,
+    traceback: object,
+    tb_offset: int | None = None,
+) -> list[str]:
+    """Show our own errors without a traceback: the message says it all."""
+    lines = [f"{kind.__name__}: {error}"]
+    # The shell's own way of sending an error, so that every front end marks the cell.
+    shell._showtraceback(kind, error, lines)
+    return lines

@@ -1,0 +1,202 @@
+"""The face of kernelwright.cuda, on whatever back end this machine has."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import kernelwright as kw
+from kernelwright import cuda
+
+SOURCE = r"""
+__global__ void add(const float* x, const float* y, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] + y[i];
+}
+
+namespace math {
+template <typename T, int kFactor>
+__global__ void scale(const T* x, T* out, unsigned int n) {
+    unsigned int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] * T(kFactor);
+}
+}  // namespace math
+
+extern "C" __global__ void reverse(const float* x, float* out) {
+    extern __shared__ float tile[];
+    tile[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    out[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
+}
+"""
+DEVICE = "cuda" if cuda.backend() == "gpu" else "cpu"
+
+
+@pytest.fixture(scope="module")
+def module() -> cuda.Module:
+    return cuda.compile(SOURCE, name="three.cu")
+
+
+def test_a_module_knows_its_kernels(module: cuda.Module) -> None:
+    assert module.kernels == ("add", "reverse")
+    assert module.templates == ("math::scale",)
+    assert "add" in repr(module)
+
+
+def test_a_kernel_computes(module: cuda.Module) -> None:
+    n = 1000
+    x, y = torch.randn(2, n, device=DEVICE)
+    out = torch.full((n + 24,), -1.0, device=DEVICE)
+    module["add"][kw.cdiv(n, 256), 256](x, y, out, n)
+    assert torch.equal(out[:n], x + y)
+    assert (out[n:] == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("ctype", "dtype"),
+    [("float", torch.float32), ("double", torch.float64), ("int", torch.int32)],
+)
+def test_a_template_instance_by_name(
+    module: cuda.Module, ctype: str, dtype: torch.dtype
+) -> None:
+    x = torch.arange(100, device=DEVICE).to(dtype)
+    out = torch.empty_like(x)
+    kernel = module[f"math::scale<{ctype}, 3>"]
+    kernel[(1,), (128, 1, 1)](x, out, 100)
+    assert torch.equal(out, 3 * x)
+    assert str(kernel.signature).endswith(
+        f"({'const '}{ctype}*, {ctype}*, unsigned int)"
+    )
+
+
+def test_dynamic_shared_memory_and_an_extern_c_kernel(module: cuda.Module) -> None:
+    x = torch.randn(512, device=DEVICE)
+    out = torch.empty_like(x)
+    module["reverse"][1, 512, 512 * 4](x, out)
+    assert torch.equal(out, x.flip(0))
+
+
+def test_an_unknown_kernel_lists_the_known(module: cuda.Module) -> None:
+    with pytest.raises(KeyError, match=r"no kernel 'ad'.*add, reverse, math::scale"):
+        module["ad"]
+    with pytest.raises(KeyError, match="is a template"):
+        module["math::scale"]
+
+
+@pytest.mark.parametrize(
+    ("launch", "words"),
+    [
+        ((4,), "takes a grid and a block"),
+        ((0, 32), "the grid is 0 along x; a launch needs at least 1"),
+        ((1, 2048), "at most 1024"),
+        ((1, (32, 64)), "2048 threads; a GPU takes at most 1024"),
+        ((3.5, 32), r"wanted whole numbers.*\(n \+ b - 1\) // b"),
+        ((1, (1, 1, 65)), "block is 65 along z"),
+        (((1, 70000), 32), "grid is 70000 along y"),
+        ((1, 32, -1), "shared memory is -1"),
+        (((1, 1, 1, 1), 32), "has 4 dimensions"),
+    ],
+)
+def test_an_impossible_launch_says_why(
+    module: cuda.Module, launch: tuple[object, ...], words: str
+) -> None:
+    with pytest.raises(kw.LaunchError, match=words):
+        module["add"][launch if len(launch) > 1 else launch[0]]
+
+
+def test_a_call_without_a_launch_says_how(module: cuda.Module) -> None:
+    with pytest.raises(kw.LaunchError, match=r"add\[blocks, 256\]"):
+        module["add"](1)
+
+
+def test_more_shared_memory_than_a_block_has(module: cuda.Module) -> None:
+    x = torch.randn(32, device=DEVICE)
+    with pytest.raises(kw.LaunchError, match="shared memory"):
+        module["reverse"][1, 32, 300_000](x, torch.empty_like(x))
+
+
+def test_a_tensor_on_the_wrong_device(module: cuda.Module) -> None:
+    other = torch.zeros(4, device="meta")
+    with pytest.raises(kw.ArgumentError, match="meta"):
+        module["add"][1, 32](other, other, other, 4)
+
+
+def test_errors_point_at_the_author_s_line() -> None:
+    source = (
+        "\n// a comment\n__global__ void k(float* x) {\n    x[threadidx.x] = 1;\n}\n"
+    )
+    with pytest.raises(kw.CompileError) as caught:
+        cuda.compile(source, name="cell.cu")
+    first = caught.value.diagnostics[0]
+    assert (first.severity, first.line) == ("error", 4)
+    assert "threadidx" in first.message
+    assert "    4 |     x[threadidx.x] = 1;" in str(caught.value)
+
+
+def test_a_source_without_kernels_still_shows_its_errors() -> None:
+    with pytest.raises(kw.CompileError):
+        cuda.compile("__device__ int f() { return oops; }")
+    assert cuda.compile("__device__ int f() { return 1; }").kernels == ()
+
+
+def test_resources_and_sass_need_no_gpu(module: cuda.Module) -> None:
+    kernel = module["add"]
+    for arch in ("sm_75", "sm_90"):
+        resources = kernel.resources(arch)
+        assert resources.arch == arch
+        assert 4 <= resources.registers <= 64
+        assert resources.spill_bytes == 0
+    sass = kernel.sass("sm_80")
+    assert "LDG.E" in sass and "STG.E" in sass and "FADD" in sass
+    assert "reverse" not in sass
+
+
+def test_static_shared_memory_is_reported() -> None:
+    source = "__global__ void k(float* x) { __shared__ float t[100]; t[threadIdx.x] = x[0]; __syncthreads(); x[threadIdx.x] = t[99 - threadIdx.x]; }"
+    assert cuda.compile(source)["k"].resources("sm_90").shared_bytes == 400
+
+
+def test_backend_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_BACKEND", "emulator")
+    assert cuda.backend() == "emulator"
+    monkeypatch.setenv("KERNELWRIGHT_BACKEND", "quantum")
+    with pytest.raises(kw.ToolchainError, match="wanted: emulator, gpu"):
+        cuda.backend()
+
+
+@pytest.mark.gpu
+def test_a_large_dynamic_shared_memory_is_asked_for(module: cuda.Module) -> None:
+    x = torch.randn(1024, device="cuda")
+    out = torch.empty_like(x)
+    module["reverse"][1, 1024, 100_000](x, out)
+    assert torch.equal(out, x.flip(0))
+
+
+@pytest.mark.gpu
+def test_a_launch_is_on_torch_s_current_stream(module: cuda.Module) -> None:
+    n = 1 << 20
+    x = torch.randn(n, device="cuda")
+    out = torch.empty_like(x)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        x.fill_(2.0)
+        module["add"][kw.cdiv(n, 256), 256](x, x, out, n)
+    stream.synchronize()
+    assert (out == 4.0).all()
+
+
+@pytest.mark.gpu
+def test_a_kernel_can_be_captured_in_a_graph(module: cuda.Module) -> None:
+    n = 4096
+    x = torch.randn(n, device="cuda")
+    out = torch.zeros(n, device="cuda")
+    kernel = module["add"][kw.cdiv(n, 256), 256]
+    kernel(x, x, out, n)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel(x, x, out, n)
+    out.zero_()
+    graph.replay()
+    assert torch.equal(out, x + x)
