@@ -1,0 +1,75 @@
+# Kernelwright. `make help` lists what there is.
+#
+# Each command sets itself up on first use (.venv, about two minutes) and is quick
+# from then on. PYTHON=/some/python uses that interpreter as it is and installs
+# nothing: a cluster's, a container's.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+.DEFAULT_GOAL := help
+
+ifdef PYTHON
+  PY := PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
+  learn dev: ;
+else
+  VENV := $(or $(KERNELWRIGHT_VENV),.venv)
+  PY := $(VENV)/bin/python
+  BOOTSTRAP = @command -v python3 >/dev/null || \
+	{ echo "Kernelwright: no python3 on the PATH: wanted 3.11 or newer. Mend: apt-get install python3 python3-venv" >&2; exit 2; }; \
+	python3 tools/bootstrap.py
+  learn: ; $(BOOTSTRAP) learn
+  dev: ; $(BOOTSTRAP) dev
+endif
+.PHONY: learn dev
+
+##@ Learn
+.PHONY: setup lab grade update
+setup: learn ## set this machine up (the other commands do it too)
+
+lab: learn ## open JupyterLab on chapter 1
+	$(PY) -m jupyterlab chapters/01_vector_add.ipynb
+
+grade: learn ## grade chapters/ (SUBMISSION=folder|notebook|solutions ONLY=… SEED=…)
+	@$(PY) -m autograder grade \
+	  --submission "$(or $(SUBMISSION),chapters)" \
+	  $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)") \
+	  $(if $(OUT),--out "$(OUT)")
+
+update: learn ## carry your exercises over into a newer edition of the notebooks
+	$(PY) -m autograder.authoring update
+
+##@ Develop
+.PHONY: test book notebooks bench lint release solved
+test: dev ## run every test that this machine can (PYTEST=… for its options)
+	$(PY) -m pytest $(PYTEST)
+
+book: dev ## build the book (SOLUTIONS=0: without answers)
+	SOLUTIONS=$(or $(SOLUTIONS),1) $(PY) book/build.py
+
+notebooks: dev ## write chapters/*.ipynb from chapters/*.md
+	$(PY) -m autograder.authoring notebooks
+
+release: dev ## write the student edition: no solutions, no answers
+	$(PY) -m autograder.authoring release
+
+bench: learn ## time the solutions on this machine (ONLY=stem CHECK=1)
+	$(PY) -m benchmarks $(ONLY) $(if $(CHECK),--check)
+
+lint: dev ## format check, ruff, mypy, clang-format, notebooks in step
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	git ls-files '*.cu' '*.cuh' '*.cpp' '*.hpp' '*.h' | xargs -r $(dir $(PY))clang-format --dry-run --Werror
+	$(PY) -m autograder.authoring check
+
+##@ Other
+.PHONY: help clean
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nNo .venv wanted? PYTHON=/some/python make grade uses that one as it is.\n'
+
+clean: ## remove what was built (not .venv, not your notebooks)
+	rm -rf book/_build _build grades dist .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

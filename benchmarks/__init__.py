@@ -1,0 +1,1 @@
+"""Benchmarks: one script a stem; results stand in ``results/`` with their device."""

@@ -1,0 +1,212 @@
+"""Make .venv and install what this machine needs; do nothing when that stands.
+
+Runs under any Python 3, before anything is installed: it must be able to say that
+the Python is too old. Called by the Makefile as ``bootstrap.py PROFILE``.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VENV = os.environ.get("KERNELWRIGHT_VENV") or os.path.join(ROOT, ".venv")
+OLDEST = (3, 11)
+NEEDED_GB = 6
+
+# What each command wants, beside the extra that the machine's GPU decides.
+PROFILES = {"learn": ["pinned", "notebook"], "dev": ["dev"]}
+
+
+def main(profile):
+    """Bring .venv to the profile; return the exit code."""
+    extras = sorted(set(PROFILES[profile] + [machine_extra()]))
+    stamp = os.path.join(VENV, ".kernelwright-" + profile)
+    wanted = fingerprint(extras)
+    if read(stamp) == wanted:
+        return 0
+    problem = missing(extras)
+    if problem:
+        return fail(problem)
+    began = time.time()
+    print("Setting up .venv for %s (once; a few minutes) …" % describe(extras))
+    # A .venv that belongs to another Python, or was half made, is made anew.
+    if not os.path.exists(os.path.join(VENV, "pyvenv.cfg")) or not works():
+        made = subprocess.run([interpreter(), "-m", "venv", "--clear", VENV])
+        if made.returncode:
+            return fail(
+                "python -m venv failed (above). Mend: apt-get install python3-venv, "
+                "or PYTHON=/your/python to use an environment that you have."
+            )
+    code = install(extras)
+    if code:
+        return fail(
+            "pip could not install %s (above). Mend what it names and run the same "
+            "command again: it goes on where it stopped." % ", ".join(extras)
+        )
+    # One environment satisfies both profiles once dev is in.
+    for name in ["learn", "dev"] if profile == "dev" else ["learn"]:
+        own = sorted(set(PROFILES[name] + [machine_extra()]))
+        with open(os.path.join(VENV, ".kernelwright-" + name), "w") as file:
+            file.write(fingerprint(own))
+    print("Set up in %.0f s." % (time.time() - began))
+    return 0
+
+
+def missing(extras):
+    """Return one line that says what this machine lacks, or None."""
+    if interpreter() is None:
+        found = "%d.%d" % sys.version_info[:2]
+        return (
+            "Python %s is too old: wanted 3.%d or newer. Mend: install python3.12 "
+            "and run the same command again." % (found, OLDEST[1])
+        )
+    probe = subprocess.run(
+        [interpreter(), "-c", "import venv, ensurepip"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    if probe.returncode:
+        return (
+            "%s has no venv module. Mend: apt-get install python3-venv (Debian, "
+            "Ubuntu), or PYTHON=/your/python to use an environment that you have."
+            % interpreter()
+        )
+    if not host_compiler():
+        text = (
+            "No C++ compiler: the emulator needs g++ 12 (or clang++ 16) or newer. "
+            "Mend: apt-get install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora)."
+        )
+        if "cpu" in extras:
+            return text
+        print("Note: " + text + " Kernels still run on the GPU.")
+    free = shutil.disk_usage(os.path.dirname(VENV)).free / 1e9
+    if free < NEEDED_GB and not os.path.exists(os.path.join(VENV, "pyvenv.cfg")):
+        return (
+            "%.1f GB free on this disk: wanted %d GB for PyTorch and its partners. "
+            "Mend: free some, or KERNELWRIGHT_VENV=/a/larger/disk/venv."
+            % (free, NEEDED_GB)
+        )
+    return None
+
+
+def interpreter():
+    """Return the first Python that is new enough, the usual one first."""
+    names = ["python3", "python3.13", "python3.12", "python3.11", "python"]
+    for name in [sys.executable] + names:
+        path = name if os.path.isabs(name) else shutil.which(name)
+        if path and version(path) >= OLDEST:
+            return path
+    return None
+
+
+def version(path):
+    """Ask an interpreter for its version; (0, 0) where it does not run."""
+    code = "import sys; print(*sys.version_info[:2])"
+    try:
+        run = subprocess.run(
+            [path, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        return tuple(int(part) for part in run.stdout.split()[:2]) or (0, 0)
+    except (OSError, ValueError):
+        return (0, 0)
+
+
+def host_compiler():
+    """Return a C++ compiler's path: $CXX, g++ or clang++."""
+    for name in [os.environ.get("CXX"), "g++", "clang++"]:
+        if name and shutil.which(name):
+            return shutil.which(name)
+    return None
+
+
+def machine_extra():
+    """Return ``cpu``, ``gpu`` (CUDA 12 driver) or ``gpu13``."""
+    tool = shutil.which("nvidia-smi")
+    if not tool:
+        return "cpu"
+    run = subprocess.run([tool], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    found = re.search(rb"CUDA Version: *(\d+)", run.stdout)
+    if run.returncode or not found:
+        return "cpu"
+    return "gpu13" if int(found.group(1)) >= 13 else "gpu"
+
+
+def install(extras):
+    """Run pip over the project's extras; return its exit code."""
+    python = os.path.join(VENV, "bin", "python")
+    command = [python, "-m", "pip", "install", "--disable-pip-version-check"]
+    command += os.environ.get("PIP_ARGS", "").split()
+    command += ["-e", "%s[%s]" % (ROOT, ",".join(extras))]
+    return show_progress(command)
+
+
+def show_progress(command):
+    """Run pip and keep one line of what it is at; its errors in full."""
+    began = time.time()
+    terminal = sys.stdout.isatty()
+    last = began
+    log = []
+    run = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        universal_newlines=True,
+    )
+    for line in run.stdout:
+        log.append(line)
+        step = re.match(r"\s*(Collecting|Downloading|Installing|Building) ?(\S*)", line)
+        if not step:
+            continue
+        text = "[%3.0f s] %s %s" % (time.time() - began, step.group(1), step.group(2))
+        if terminal:
+            print("\r" + text[:78].ljust(78), end="", flush=True)
+        elif time.time() - last > 10:
+            print(text, flush=True)
+            last = time.time()
+    if terminal:
+        print("\r" + " " * 78 + "\r", end="")
+    if run.wait():
+        print("".join(log[-25:]))
+    return run.returncode
+
+
+def works():
+    """Say whether the interpreter of .venv runs and is new enough."""
+    return version(os.path.join(VENV, "bin", "python")) >= OLDEST
+
+
+def fingerprint(extras):
+    """Change when the versions, the extras or the folder do."""
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
+        text = file.read()
+    return hashlib.sha256(text + repr((extras, ROOT)).encode()).hexdigest()
+
+
+def describe(extras):
+    """Say in a word what the machine is."""
+    if "cpu" in extras:
+        return "a machine without an NVIDIA GPU"
+    return "an NVIDIA GPU (CUDA %s driver)" % ("13" if "gpu13" in extras else "12")
+
+
+def read(path):
+    """Return a file's text, empty where there is none."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def fail(line):
+    """Print one line and return the exit code of a set-up that did not happen."""
+    print("Kernelwright: " + line, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "learn"))
