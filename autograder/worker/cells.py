@@ -1,0 +1,91 @@
+"""A chapter's prelude and exercise cells, run into one fresh namespace."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_MAGIC = re.compile(r"^\s*(%|!)", re.MULTILINE)
+
+
+# What the notebook's magic calls a cell too: one text is compiled once.
+CUDA_FILE = "cell.cu"
+
+
+class MissingName(Exception):
+    """The cell does not define what the exercise asks for."""
+
+
+class Namespace:
+    """Where a chapter's prelude and the exercise cells are run.
+
+    Args:
+        folder: where the cells' text is written, so that tools that look for a
+            function's source (Triton does) find it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        self.module = ModuleType("exercise")
+        sys.modules["exercise"] = self.module
+        # File of each cell, and which exercise it belongs to.
+        self.files: dict[str, str] = {}
+
+    def load(self, prelude: str, cells: Sequence[Mapping[str, str]]) -> None:
+        """Run the prelude, then each cell in order."""
+        exec(compile(prelude, "prelude", "exec"), vars(self.module))
+        for cell in cells:
+            if cell["language"] == "cuda":
+                self._load_cuda(cell["id"], cell["source"])
+            else:
+                self._load_python(cell["id"], cell["source"])
+
+    def entry(self, name: str, kind: str) -> Any:
+        """Return what the exercise's cell defined under ``name``.
+
+        Raises:
+            MissingName: it is not there or is not of the right kind.
+        """
+        value = vars(self.module).get(name)
+        if "<" in name and (owner := vars(self.module).get(name.split("<")[0])):
+            value = owner[name]
+        if value is None:
+            own = sorted(n for n in vars(self.module) if not n.startswith("_"))
+            given = [n for n in own if n not in ("torch", "kw", "tl", "triton")]
+            raise MissingName(
+                f"the cell defines no {name!r}. It defines: "
+                f"{', '.join(given) or 'nothing'}. Give your {kind} the name {name}."
+            )
+        if not (hasattr(value, "signature") if kind == "kernel" else callable(value)):
+            raise MissingName(
+                f"{name} is a {type(value).__name__}; wanted a {kind} of that name."
+            )
+        return value
+
+    def _load_cuda(self, exercise: str, source: str) -> None:
+        import kernelwright as kw
+
+        module = kw.cuda.compile(source, name=CUDA_FILE)
+        for name in module.kernels:
+            setattr(self.module, name.split("::")[-1], module[name])
+        for name in module.templates:
+            setattr(self.module, name.split("::")[-1], module)
+
+    def _load_python(self, exercise: str, source: str) -> None:
+        path = self.folder / f"{exercise}.py"
+        path.write_text(source, encoding="utf-8")
+        self.files[str(path)] = exercise
+        try:
+            code = compile(source, str(path), "exec")
+        except SyntaxError as error:
+            if _MAGIC.search(source):
+                error.msg = (
+                    f"{error.msg} (a line that starts with % or ! is not Python: "
+                    "an exercise's cell holds plain Python only)"
+                )
+            raise
+        exec(code, vars(self.module))

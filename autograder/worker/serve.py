@@ -1,0 +1,82 @@
+"""The worker's loop: take a request, run the learner's code, send back bytes.
+
+Nothing that leaves here is believed: the supervisor fixes shapes and dtypes, holds
+the reference, and reads the bytes for what they are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from autograder.worker.blame import find_writer
+from autograder.worker.cells import Namespace
+from autograder.worker.run import run_case
+from autograder.worker.troubles import Trouble, describe
+from autograder.worker.wire import Header, read_message, write_message
+
+Reply = tuple[Header, list[bytes]]
+
+
+def serve(request: int, reply: int) -> None:
+    """Answer requests until the supervisor closes its end."""
+    warnings.simplefilter("ignore")
+    # Printing must not be lost in a buffer when the process is ended.
+    sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
+    namespace = Namespace(os.getcwd())
+    while True:
+        try:
+            header, blobs = read_message(request)
+        except EOFError:
+            return
+        answer, data = _answer(namespace, header, blobs)
+        write_message(reply, answer, data)
+
+
+def _answer(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
+    try:
+        return _OPERATIONS[header["op"]](namespace, header, blobs)
+    except SystemExit as error:
+        # Ending the process is the learner's doing only as a mistake: say so.
+        trouble = Trouble("exit", f"the cell called exit ({error.code!r})")
+        return {"ok": False, **trouble.to_json()}, []
+    except BaseException as error:
+        return {"ok": False, **describe(error, namespace).to_json()}, []
+
+
+def _prepare(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
+    os.environ.update(header.get("environ", {}))
+    namespace.load(header["prelude"], header["cells"])
+    namespace.entry(header["name"], header["entry"])
+    return {"ok": True}, []
+
+
+def _run(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
+    os.environ["KERNELWRIGHT_DEADLINE_S"] = str(header["deadline_s"])
+    entry = namespace.entry(header["name"], header["entry"])
+    return run_case(entry, header, blobs)
+
+
+def _sass(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
+    import kernelwright as kw
+
+    module = kw.cuda.compile(header["source"], backend="emulator")
+    text = module[header["name"]].sass(header["arch"])
+    return {"ok": True}, [text.encode()]
+
+
+def _blame(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
+    os.environ["KERNELWRIGHT_DEADLINE_S"] = str(header["deadline_s"])
+    return {"ok": True, "writer": find_writer(header, blobs)}, []
+
+
+_OPERATIONS: dict[str, Callable[[Namespace, Header, list[bytearray]], Any]] = {
+    "prepare": _prepare,
+    "run": _run,
+    "sass": _sass,
+    "blame": _blame,
+}

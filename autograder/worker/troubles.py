@@ -1,0 +1,100 @@
+"""What went wrong in a worker, in a form that crosses the boundary as JSON."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from autograder.worker.cells import MissingName
+
+if TYPE_CHECKING:
+    from autograder.worker.cells import Namespace
+
+_LONGEST = 4000
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One thing that went wrong.
+
+    Args:
+        kind: ``compile``, ``syntax``, ``missing``, ``exception``, ``return``,
+            ``arguments``, ``launch``, ``fault``, ``timeout``, ``toolchain`` or
+            ``exit``.
+        message: for the learner.
+        line: 1-based line of the exercise's cell, 0 where unknown.
+        text: that line's text.
+        cell: the exercise whose cell it is, where it is another's.
+        diagnostics: a compiler's messages: severity, line, column, message.
+    """
+
+    kind: str
+    message: str
+    line: int = 0
+    text: str = ""
+    cell: str = ""
+    diagnostics: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON types."""
+        return asdict(self)
+
+
+def describe(error: BaseException, namespace: Namespace) -> Trouble:
+    """Put an exception into words, on the learner's own line where it has one."""
+    from kernelwright import errors
+
+    message = str(error)[:_LONGEST] or type(error).__name__
+    if isinstance(error, MissingName):
+        return Trouble("missing", message)
+    if isinstance(error, errors.CompileError):
+        listed = [
+            {
+                "severity": d.severity,
+                "line": d.line,
+                "column": d.column,
+                "message": d.message[:_LONGEST],
+            }
+            for d in error.diagnostics[:20]
+        ]
+        first = next((d for d in error.diagnostics if d.severity == "error"), None)
+        return Trouble(
+            "compile", message, line=first.line if first else 0, diagnostics=listed
+        )
+    if isinstance(error, errors.ToolchainError):
+        return Trouble("toolchain", message)
+    if isinstance(error, errors.KernelTimeout):
+        return Trouble("timeout", message, line=error.line)
+    if isinstance(error, errors.KernelFault):
+        return Trouble("fault", message, line=error.line)
+    if isinstance(error, errors.LaunchError):
+        return Trouble("launch", message)
+    if isinstance(error, SyntaxError) and error.filename in namespace.files:
+        return Trouble(
+            "syntax",
+            f"{type(error).__name__}: {error.msg}",
+            line=error.lineno or 0,
+            text=(error.text or "").rstrip()[:200],
+            cell=namespace.files[error.filename],
+        )
+    return _exception(error, message, namespace)
+
+
+def _exception(error: BaseException, message: str, namespace: Namespace) -> Trouble:
+    name = type(error).__name__
+    if isinstance(error, NotImplementedError) and not str(error):
+        message = "nothing is written here yet"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename in namespace.files:
+            return Trouble(
+                "exception",
+                f"{name}: {message}",
+                line=frame.lineno or 0,
+                text=(frame.line or "")[:200],
+                cell=namespace.files[frame.filename],
+            )
+    from kernelwright.errors import ArgumentError
+
+    kind = "arguments" if isinstance(error, ArgumentError) else "exception"
+    return Trouble(kind, f"{name}: {message}")
