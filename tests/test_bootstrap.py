@@ -1,0 +1,142 @@
+"""The set-up's one clear line for each thing that a machine may lack."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "tools" / "bootstrap.py"
+
+
+@pytest.fixture
+def bootstrap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    monkeypatch.setenv("KERNELWRIGHT_VENV", str(tmp_path / "venv"))
+    spec = importlib.util.spec_from_file_location("bootstrap", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_program(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_a_python_that_is_too_old(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "version", lambda path: (3, 8))
+    line = bootstrap.missing(["cpu"])
+    assert "too old: wanted 3.11 or newer. Mend: install python3" in line
+
+
+def test_a_newer_python_is_found_beside_an_old_one(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    new = write_program(
+        tmp_path / "python3.12", f'#!/bin/sh\nexec {sys.executable} "$@"\n'
+    )
+    monkeypatch.setattr(bootstrap.sys, "executable", "/bin/false")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bootstrap.interpreter() == str(new)
+
+
+def test_no_venv_module(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A Python that answers for its version and has no venv, as Debian's bare one.
+    fake = write_program(
+        tmp_path / "python3",
+        '#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; *) echo 3 11;; esac\n',
+    )
+    monkeypatch.setattr(bootstrap.sys, "executable", str(fake))
+    line = bootstrap.missing(["cpu"])
+    assert "has no venv module. Mend: apt-get install python3-venv" in line
+
+
+def test_no_compiler(
+    bootstrap: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bootstrap, "host_compiler", lambda: None)
+    line = bootstrap.missing(["cpu"])
+    assert "No C++ compiler" in line and "apt-get install g++" in line
+    assert bootstrap.missing(["gpu13"]) is None
+    assert "still run on the GPU" in capsys.readouterr().out
+
+
+def test_no_disk(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": 1.5e9})()
+    monkeypatch.setattr(bootstrap.shutil, "disk_usage", lambda path: usage)
+    line = bootstrap.missing(["cpu"])
+    assert line.startswith("1.5 GB free on this disk: wanted 6 GB")
+    assert "KERNELWRIGHT_VENV=" in line
+
+
+@pytest.mark.parametrize(
+    ("answer", "extra"),
+    [("CUDA Version: 12.4", "gpu"), ("CUDA Version: 13.0", "gpu13"), ("", "cpu")],
+)
+def test_the_driver_decides_the_extra(
+    bootstrap: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    answer: str,
+    extra: str,
+) -> None:
+    write_program(tmp_path / "nvidia-smi", f"#!/bin/sh\necho '{answer}'\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bootstrap.machine_extra() == extra
+
+
+def test_without_a_driver_s_tool_the_machine_has_no_gpu(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bootstrap.machine_extra() == "cpu"
+
+
+def test_the_second_time_does_nothing(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.makedirs(bootstrap.VENV)
+    extras = sorted({*bootstrap.PROFILES["learn"], bootstrap.machine_extra()})
+    stamp = Path(bootstrap.VENV) / ".kernelwright-learn"
+    stamp.write_text(bootstrap.fingerprint(extras))
+    monkeypatch.setattr(bootstrap.subprocess, "Popen", None)
+    assert bootstrap.main("learn") == 0
+
+
+def test_what_failed_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+    # The real script, on a PATH that holds a Python and nothing else.
+    write_program(tmp_path / "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    run = subprocess.run(
+        [sys.executable, SCRIPT, "learn"],
+        env={"PATH": str(tmp_path), "KERNELWRIGHT_VENV": str(tmp_path / "venv")},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 2
+    assert run.stderr.startswith("Kernelwright: No C++ compiler")
+    assert run.stderr.count("\n") == 1
+    assert not (tmp_path / "venv").exists()
+
+
+def test_every_profile_names_extras_that_exist(bootstrap: ModuleType) -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"])
+    wanted = {extra for profile in bootstrap.PROFILES.values() for extra in profile}
+    assert wanted | {"cpu", "gpu", "gpu13"} <= extras
