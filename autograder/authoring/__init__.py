@@ -1,0 +1,1 @@
+"""From marked solutions and chapters in Markdown to what a learner opens."""

@@ -1,0 +1,147 @@
+"""Command line of the authors: ``python -m autograder.authoring --help``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from autograder.authoring.chapters import ChapterError, chapter_files
+from autograder.authoring.notebooks import (
+    Edition,
+    Written,
+    default_edition,
+    write_chapter,
+    write_solved,
+)
+from autograder.authoring.regions import ROOT, RegionError
+from autograder.authoring.release import ReleaseError, release
+from autograder.authoring.results import ResultsError
+from autograder.authoring.update import update_notebook
+
+_SAYS = {
+    "written": "written",
+    "edited": "holds your edits: left alone (`make update` carries them over)",
+    "unreadable": "is not a notebook of this course: left alone; move it away",
+    "stale": "is not what its source makes: run `make notebooks`",
+}
+
+
+def _notebooks(arguments: argparse.Namespace, edition: Edition) -> int:
+    done = _each(arguments, edition, check=False)
+    written = sum(1 for one in done if one.action == "written")
+    print(f"{len(done) // 2} chapters: {written} files written")
+    return 0
+
+
+def _check(arguments: argparse.Namespace, edition: Edition) -> int:
+    done = _each(arguments, edition, check=True)
+    wrong = [one for one in done if one.action != "unchanged"]
+    if not wrong:
+        print(f"{len(done) // 2} chapters in step with their notebooks")
+    return 1 if wrong else 0
+
+
+def _each(
+    arguments: argparse.Namespace, edition: Edition, *, check: bool
+) -> list[Written]:
+    done: list[Written] = []
+    fresh = bool(getattr(arguments, "fresh", False))
+    for path in chapter_files(arguments.chapters):
+        done += write_chapter(path, edition, check=check, fresh=fresh)
+    for one in done:
+        if one.action != "unchanged":
+            print(f"{_shown(one.path)} {_SAYS[one.action]}")
+    return done
+
+
+def _shown(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _update(arguments: argparse.Namespace, edition: Edition) -> int:
+    failed = 0
+    for path in chapter_files(arguments.chapters):
+        one = update_notebook(path, edition)
+        name = _shown(one.path)
+        if one.problem:
+            print(f"{name} {one.problem}")
+            failed += 1
+            continue
+        print(f"{name}: {', '.join(one.carried) or 'no exercise'} carried over")
+        if one.orphans:
+            print(f"  no longer in this chapter: {', '.join(one.orphans)}")
+        if one.own_cells:
+            print(f"  {one.own_cells} cells that you changed or added are in the copy")
+        if one.copy:
+            print(f"  as it was: {_shown(one.copy)}")
+    return 1 if failed else 0
+
+
+def _solved(arguments: argparse.Namespace, edition: Edition) -> int:
+    for path in chapter_files(arguments.chapters):
+        print(_shown(write_solved(path, edition, arguments.out)))
+    return 0
+
+
+def _release(arguments: argparse.Namespace, edition: Edition) -> int:
+    count = release(edition, arguments.out)
+    print(f"student edition: {count} files in {_shown(arguments.out)}")
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace, Edition], int]] = {
+    "notebooks": _notebooks,
+    "check": _check,
+    "update": _update,
+    "solved": _solved,
+    "release": _release,
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m autograder.authoring", description=__doc__
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    helps = {
+        "notebooks": "write stubs into chapters/*.md and the notebooks beside them",
+        "check": "write nothing, fail where a notebook is not what its source makes",
+        "update": "write the newest notebooks, with the learner's exercise cells",
+        "solved": "write solved notebooks into a folder",
+        "release": "write the student edition: no solutions, answers, hidden cases",
+    }
+    for name, words in helps.items():
+        one = commands.add_parser(name, help=words)
+        one.add_argument("--chapters", type=Path, default=ROOT / "chapters")
+        if name == "notebooks":
+            one.add_argument("--check", action="store_true", help="the same as `check`")
+            one.add_argument(
+                "--fresh",
+                action="store_true",
+                help="write notebooks anew that differ only by their outputs, too",
+            )
+        if name == "solved":
+            one.add_argument("--out", type=Path, default=ROOT / "_build/solved")
+        if name == "release":
+            one.add_argument("--out", type=Path, default=ROOT / "dist/student")
+    return parser
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = _parser().parse_args(words)
+    command = arguments.command
+    if command == "notebooks" and arguments.check:
+        command = "check"
+    try:
+        return _COMMANDS[command](arguments, default_edition())
+    except (ChapterError, RegionError, ResultsError, ReleaseError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""The student edition: no solutions, no answers, no hidden cases; it still runs."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from autograder.authoring.chapters import chapter_files, parse_chapter
+from autograder.authoring.notebooks import Edition, as_text, build_notebook, with_stubs
+
+# What holds an answer, or proves the grader by means of one.
+_LEFT_OUT = (
+    "solutions/",
+    "autograder/answers/",
+    "autograder/wrong/",
+    "tests/",
+    "benchmarks/",
+    ".ci/",
+    ".github/",
+)
+_KEPT = ("benchmarks/results/",)
+_NO_SOLUTIONS = '"""The student edition has no solutions."""\n'
+_NO_HIDDEN = "lambda generator: ()"
+_CODE_CELL = re.compile(r"^```\{code-cell\}[^\n]*\n.*?^```[ \t]*\n", re.M | re.S)
+_SOLUTION = re.compile(
+    r"^(:{3,}|`{3,})\{solution\}[^\n]*\n.*?^\1[ \t]*\n(?:[ \t]*\n)?", re.M | re.S
+)
+
+
+class ReleaseError(Exception):
+    """The student edition cannot be written as things stand."""
+
+
+def release(source: Edition, target: Path, files: Iterable[str] | None = None) -> int:
+    """Write the student edition into ``target`` and return how many files it has.
+
+    Args:
+        source: the checkout that it is made from.
+        target: a folder that is empty or not there.
+        files: the paths to take, relative to the root; by default what git tracks.
+
+    Raises:
+        ReleaseError: the target is in use, or git is not there to list the files.
+    """
+    if target.exists() and any(target.iterdir()):
+        raise ReleaseError(f"{target} is not empty; remove it or name another --out")
+    tracked = list(files) if files is not None else _tracked(source.root)
+    count = 0
+    for name in tracked:
+        if not _goes_along(name):
+            continue
+        to = target / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.root / name, to)
+        shutil.copymode(source.root / name, to)
+        count += 1
+    rooms = target / "solutions"
+    rooms.mkdir(parents=True)
+    (rooms / "__init__.py").write_text(_NO_SOLUTIONS, encoding="utf-8")
+    for path in sorted((target / "autograder/exercises").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(without_hidden_cases(text), encoding="utf-8")
+    for path in chapter_files(target / "chapters"):
+        _write_chapter(source, path, target)
+    return count
+
+
+def _tracked(root: Path) -> list[str]:
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ReleaseError(f"git does not list the files of {root}: {error}") from None
+    names = [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+    return [name for name in names if (root / name).is_file()]
+
+
+def _goes_along(name: str) -> bool:
+    path = PurePosixPath(name).as_posix()
+    if path.startswith("chapters/") and path.endswith(".ipynb"):
+        return False  # made anew, from the chapter without its answers
+    return path.startswith(_KEPT) or not path.startswith(_LEFT_OUT)
+
+
+def _write_chapter(source: Edition, path: Path, target: Path) -> None:
+    text = with_stubs(path.read_text(encoding="utf-8"), path, source)
+    text = without_answers(text, path)
+    path.write_text(text, encoding="utf-8")
+    student = Edition(target, source.exercises)
+    notebook = as_text(build_notebook(text, path, student))
+    path.with_suffix(".ipynb").write_text(notebook, encoding="utf-8")
+
+
+def without_answers(text: str, path: Path) -> str:
+    """Return a chapter without its solutions and the cells that need them."""
+    text = _SOLUTION.sub("", text)
+
+    def keep(match: re.Match[str]) -> str:
+        # The cell is read by the one reader of cells, so that both agree on tags.
+        front = "---\n---\n"
+        (cell,) = parse_chapter(front + match.group(0), path).cells
+        return "" if "needs-solutions" in cell.tags else match.group(0)
+
+    return _CODE_CELL.sub(keep, text)
+
+
+def without_hidden_cases(text: str) -> str:
+    """Return a module of exercises whose ``hidden`` draws nothing.
+
+    The functions that drew the cases are removed where nothing else uses them.
+    """
+    tree = ast.parse(text)
+    edits: list[tuple[int, int, str]] = []
+    starts = _line_starts(text)
+    drawers: set[str] = set()
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and _name(node.func) == "Exercise"):
+            continue
+        for keyword in node.keywords:
+            if keyword.arg == "hidden":
+                edits.append((*_span(keyword.value, starts), _NO_HIDDEN))
+                drawers.add(_name(keyword.value))
+    for name in drawers:
+        edits += _removal(tree, name, starts)
+    encoded = text.encode()
+    for first, last, new in sorted(edits, reverse=True):
+        encoded = encoded[:first] + new.encode() + encoded[last:]
+    return encoded.decode()
+
+
+def _removal(
+    tree: ast.Module, name: str, starts: list[int]
+) -> list[tuple[int, int, str]]:
+    uses = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id == name
+    ]
+    in_exercises = sum(
+        1
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword)
+        and node.arg == "hidden"
+        and _name(node.value) == name
+    )
+    if len(uses) != in_exercises:
+        return []
+    return [
+        (*_span(node, starts), "")
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _line_starts(text: str) -> list[int]:
+    """Return the byte at which each line begins: ast counts columns in bytes."""
+    starts = [0]
+    for line in text.encode().split(b"\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    return starts
+
+
+def _span(node: ast.expr | ast.stmt, starts: list[int]) -> tuple[int, int]:
+    assert node.end_lineno is not None and node.end_col_offset is not None
+    first = starts[node.lineno - 1] + node.col_offset
+    if isinstance(node, ast.FunctionDef) and node.decorator_list:
+        first = starts[node.decorator_list[0].lineno - 1]
+    return first, starts[node.end_lineno - 1] + node.end_col_offset
