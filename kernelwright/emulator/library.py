@@ -1,0 +1,358 @@
+"""A compiled CUDA C++ source on the CPU: build it, ask its signatures, launch it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelwright.cache import cached, digest
+from kernelwright.emulator import toolchain
+from kernelwright.emulator.diagnostics import compile_error, parse
+from kernelwright.emulator.faults import fault_of
+from kernelwright.emulator.launch import Entry, Outcome, Runtime, Spec, load_runtime
+from kernelwright.emulator.lines import source_line
+from kernelwright.emulator.source import prepare
+from kernelwright.errors import (
+    CompileError,
+    Diagnostic,
+    LaunchError,
+    ToolchainError,
+)
+
+# More workers than this would need more mappings (a stack and a guard page for each of
+# 1,024 threads) than Linux gives a process by default.
+MAX_WORKERS = 16
+MAX_SHARED = 227 * 1024
+_SLICE_S = 0.05
+_PRINT_NOTE = "\n[printf output was cut at 1 MB]\n"
+
+Dimensions = Sequence[int]
+
+
+class Library:
+    """CUDA C++ compiled by the host's compiler, one fiber a CUDA thread.
+
+    Build one with ``Library.build``; launches may come from several Python threads at
+    once, and after ``os.fork`` from the child as well.
+
+    Args:
+        signatures: each kernel's name expression and its C++ type, as in
+            ``void (float const*, int)``.
+        warnings: the compiler's warnings, on the author's lines.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        filename: str,
+        kernels: Sequence[str],
+        poison: bool,
+        warnings: tuple[Diagnostic, ...],
+    ) -> None:
+        self._runtime = load_runtime(
+            toolchain.runtime_library(toolchain.find_compiler())
+        )
+        self._path = path
+        self._filename = filename
+        self._poison = poison
+        self.warnings = warnings
+        self._module = _load(path)
+        self._entries = {
+            name: Entry.in_dll(self._module, f"kwemu_entry_{number}")
+            for number, name in enumerate(kernels)
+        }
+        self.signatures = {
+            name: readable_type(self._runtime.demangle(entry.type))
+            for name, entry in self._entries.items()
+        }
+        self._layout = None
+        if self._entries:
+            first = next(iter(self._entries.values()))
+            self._layout = self._runtime.layout(first.thunk)
+
+    @classmethod
+    def build(
+        cls,
+        source: str,
+        *,
+        filename: str,
+        kernels: Sequence[str],
+        traced: bool = False,
+    ) -> Library:
+        """Compile a source, or find it compiled in the cache.
+
+        Args:
+            source: CUDA C++, as NVRTC takes it.
+            filename: how messages name the source.
+            kernels: C++ name expressions of ``__global__`` functions, such as
+                ``"vector_add"``, ``"ns::k"`` or ``"tile<float, 16>"``.
+            traced: reserved for the build that records every access.
+
+        Raises:
+            CompileError: the source does not compile; its diagnostics carry the
+                author's lines.
+            ToolchainError: this machine has no compiler that can do it.
+        """
+        if traced:
+            raise ToolchainError(
+                "traced=True: this version has the fast build only, which records no "
+                "memory accesses; leave `traced` out"
+            )
+        compiler = toolchain.find_compiler()
+        prepared = prepare(source)
+        name = _safe_name(filename)
+        tail = _tail(kernels)
+        key = digest(
+            "module",
+            prepared.text,
+            name,
+            tail,
+            compiler.identity,
+            toolchain.processor(),
+            toolchain.headers_digest(),
+        )
+        text = prepared.text + tail
+        log: list[str] = []
+
+        def produce(target: Path) -> None:
+            log.append(_compile(compiler, text, name, target, source, kernels))
+
+        path = cached("emulator", key, ".so", produce)
+        warnings = parse(log[0], name) if log else ()
+        return cls(path, name, kernels, not prepared.has_global_dynamic, warnings)
+
+    def launch(
+        self,
+        kernel: str,
+        grid: Dimensions,
+        block: Dimensions,
+        shared_bytes: int,
+        arguments: Sequence[Any],
+        *,
+        deadline_s: float | None = None,
+    ) -> str:
+        """Run a kernel to its end and return what it printed.
+
+        Args:
+            kernel: one of the name expressions that the library was built with.
+            grid, block: extents in x, y, z; missing ones are 1.
+            shared_bytes: dynamic shared memory of a block, in bytes.
+            arguments: for each parameter its bytes, or a ctypes value.
+            deadline_s: give up after so many seconds; None takes the environment's
+                ``KERNELWRIGHT_DEADLINE_S``, and without it there is no deadline.
+
+        Raises:
+            LaunchError: no GPU could make this launch either.
+            KernelFault: the kernel did something that ends it.
+            KernelDeadlock: the threads of a block wait for each other.
+            KernelTimeout: the deadline passed.
+        """
+        entry = self._entries.get(kernel)
+        if entry is None or self._layout is None:
+            raise LaunchError(
+                f"this library has no kernel {kernel!r}; it has "
+                + (", ".join(self._entries) or "none")
+            )
+        spec = Spec()
+        spec.thunk = entry.thunk
+        packed, pointers = _pack(kernel, entry, arguments)
+        spec.arguments = ctypes.addressof(pointers)
+        spec.grid[:] = _three(grid)
+        spec.block[:] = _three(block)
+        _check_extents(kernel, spec, shared_bytes)
+        spec.shared_bytes = shared_bytes
+        spec.poison = int(self._poison)
+        for field in (
+            "text_begin",
+            "text_end",
+            "load_address",
+            "tls_module",
+            "tls_bytes",
+        ):
+            setattr(spec, field, getattr(self._layout, field))
+        spec.deadline_s = _deadline() if deadline_s is None else deadline_s
+        try:
+            return self._run(kernel, spec)
+        finally:
+            del packed
+
+    def _run(self, kernel: str, spec: Spec) -> str:
+        runtime = self._runtime
+        handle = runtime.start(ctypes.byref(spec), worker_count())
+        if not handle:
+            raise LaunchError(f"{kernel}: no thread could be started to run it")
+        try:
+            while not runtime.wait(handle, _SLICE_S):
+                pass  # between two waits Python delivers a Ctrl-C
+        except BaseException:
+            runtime.abandon(handle)
+            while not runtime.wait(handle, _SLICE_S):
+                pass
+            runtime.free(handle)
+            raise
+        outcome = runtime.outcome(handle).contents
+        printed = _printed(outcome)
+        fault = fault_of(outcome, kernel, self._line, spec.deadline_s)
+        runtime.free(handle)
+        if fault is not None:
+            fault.printed = printed  # type: ignore[attr-defined]
+            raise fault
+        return printed
+
+    def _line(self, pc: int) -> int:
+        return source_line(self._path, self._filename, pc)
+
+
+def readable_type(text: str) -> str:
+    """Drop the emulator's own namespaces from a type's name."""
+    return text.replace("kwemu_half::", "")
+
+
+def worker_count() -> int:
+    """Return how many blocks run at once: this process's cores, at most 16."""
+    chosen = os.environ.get("KERNELWRIGHT_THREADS", "")
+    if chosen.isdigit() and int(chosen) > 0:
+        return min(int(chosen), MAX_WORKERS)
+    return min(len(os.sched_getaffinity(0)), MAX_WORKERS)
+
+
+def _deadline() -> float:
+    text = os.environ.get("KERNELWRIGHT_DEADLINE_S", "")
+    try:
+        return max(float(text), 0.0) if text else 0.0
+    except ValueError:
+        return 0.0
+
+
+def _safe_name(filename: str) -> str:
+    base = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(filename).name) or "kernel"
+    return base if base.endswith((".cu", ".cuh", ".cpp")) else base + ".cu"
+
+
+def _tail(kernels: Sequence[str]) -> str:
+    entries = "\n".join(
+        f"KWEMU_ENTRY({number}, {name})" for number, name in enumerate(kernels)
+    )
+    return f'\n# 1 "<kernels>"\n{entries}\n'
+
+
+def _compile(
+    compiler: toolchain.Compiler,
+    text: str,
+    name: str,
+    target: Path,
+    source: str,
+    kernels: Sequence[str],
+) -> str:
+    folder = Path(tempfile.mkdtemp(prefix="kernelwright-"))
+    try:
+        (folder / name).write_text(text)
+        command = [
+            compiler.path,
+            *compiler.flags,
+            *toolchain.WARNINGS,
+            "-fno-diagnostics-show-caret"
+            if not compiler.is_clang
+            else "-fno-caret-diagnostics",
+            "-fdiagnostics-color=never",
+            f"-ffile-prefix-map={folder}=.",
+            *toolchain.prelude_options(compiler),
+            *toolchain.include_options(),
+            *toolchain.LINK_FLAGS,
+            "-x",
+            "c++",
+            name,
+            "-o",
+            str(target),
+        ]
+        done = toolchain.run_compiler(command, cwd=folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if done.returncode == 0:
+        return done.stderr
+    raise compile_error(source, parse(done.stderr, name), done.stderr, name)
+
+
+_loaded: set[Path] = set()
+_loading = threading.Lock()
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    """Load a module; a second library of the same text gets variables of its own."""
+    with _loading:
+        if path in _loaded:
+            handle = os.memfd_create("kernelwright-module")
+            try:
+                os.write(handle, path.read_bytes())
+                return ctypes.CDLL(f"/proc/self/fd/{handle}")
+            finally:
+                os.close(handle)
+        module = ctypes.CDLL(str(path))
+        _loaded.add(path)
+        return module
+
+
+def _pack(
+    kernel: str, entry: Entry, arguments: Sequence[Any]
+) -> tuple[list[Any], ctypes.Array[ctypes.c_void_p]]:
+    """Lay the arguments out in memory, each aligned as any C type may ask."""
+    if len(arguments) != entry.count:
+        raise LaunchError(
+            f"{kernel} takes {entry.count} arguments and got {len(arguments)}"
+        )
+    kept: list[Any] = []
+    pointers = (ctypes.c_void_p * max(entry.count, 1))()
+    for number, argument in enumerate(arguments):
+        data = bytes(argument)
+        if len(data) != entry.sizes[number]:
+            raise LaunchError(
+                f"argument {number} of {kernel} has {len(data)} bytes; the kernel's "
+                f"parameter has {entry.sizes[number]}"
+            )
+        buffer = ctypes.create_string_buffer(len(data) + 64)
+        place = (ctypes.addressof(buffer) + 63) & ~63
+        ctypes.memmove(place, data, len(data))
+        kept.append(buffer)
+        pointers[number] = place
+    return kept, pointers
+
+
+def _three(extents: Dimensions) -> tuple[int, int, int]:
+    x, y, z = (*extents, 1, 1)[:3]
+    return int(x), int(y), int(z)
+
+
+def _check_extents(kernel: str, spec: Spec, shared_bytes: int) -> None:
+    bx, by, bz = spec.block
+    threads = bx * by * bz
+    if not 0 < threads <= 1024 or bz > 64:
+        raise LaunchError(
+            f"{kernel}: a block of {bx} x {by} x {bz} = {threads} threads; a block has "
+            "1 to 1024 threads, at most 64 of them along z"
+        )
+    gx, gy, gz = spec.grid
+    if 0 in (gx, gy, gz) or gx > 2**31 - 1 or gy > 65535 or gz > 65535:
+        raise LaunchError(
+            f"{kernel}: a grid of {gx} x {gy} x {gz} blocks; it has at least one block "
+            "along each axis, at most 2147483647 along x and 65535 along y and z"
+        )
+    if not 0 <= shared_bytes <= MAX_SHARED:
+        raise LaunchError(
+            f"{kernel}: {shared_bytes} bytes of dynamic shared memory; a block has at "
+            f"most {MAX_SHARED} (227 KB)"
+        )
+
+
+def _printed(outcome: Outcome) -> str:
+    if not outcome.printed_bytes:
+        return ""
+    data = ctypes.string_at(outcome.printed, outcome.printed_bytes)
+    return data.decode(errors="replace") + (_PRINT_NOTE if outcome.print_cut else "")

@@ -1,0 +1,3 @@
+#ifndef KWEMU_HALF_TYPES_H
+#define KWEMU_HALF_TYPES_H
+#endif

@@ -1,0 +1,3 @@
+#ifndef KWEMU_INTEGER_MATH_H
+#define KWEMU_INTEGER_MATH_H
+#endif

@@ -1,0 +1,37 @@
+// What every CUDA source finds without an #include: precompiled, and put before the
+// author's first line.
+#ifndef KWEMU_PRELUDE_H
+#define KWEMU_PRELUDE_H
+
+// The host's headers come first: CUDA's names are macros here, and must not meet them.
+// glibc's math.h declares a function `gamma`, which kernels like to call a weight.
+#define gamma kwemu_hidden_gamma
+#include <math.h>
+#undef gamma
+#include <cfloat>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "abi.h"
+#include "keywords.h"
+#include "vector_types.h"
+#include "indices.h"
+#include "warp.h"
+#include "atomics.h"
+#include "memory.h"
+#include "integer_math.h"
+#include "float_math.h"
+#include "half_types.h"
+#include "output.h"
+#include "thunk.h"
+
+#endif  // KWEMU_PRELUDE_H

@@ -1,0 +1,227 @@
+"""The host's C++ compiler: which one, with which flags, and what it once compiled.
+
+Two things are compiled ahead of any kernel and kept in the cache: the runtime, a shared
+library, and the prelude, a precompiled header. Both are keyed by everything that went
+into them, so a new compiler, processor or header makes new ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.cache import cached, digest
+from kernelwright.errors import ToolchainError
+
+NATIVE = Path(__file__).parent / "native"
+WRAPPERS = Path(__file__).parent.parent / "include"
+
+# Every flag that is not obvious:
+#   contract, no-math-errno, no-trapping-math   what nvcc assumes of floats as well
+#   no-strict-aliasing, wrapv                   float4 views of floats; indices that wrap
+#   no-gnu-unique, visibility=hidden            a template's shared array is one module's
+#   no-finite-loops                             or an endless loop is removed, not run
+#   stack-clash-protection                      a huge local array meets the guard page
+COMMON_FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-march=native",
+    "-fPIC",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-strict-aliasing",
+    "-fwrapv",
+    "-fno-delete-null-pointer-checks",
+    "-fvisibility=hidden",
+    "-fno-finite-loops",
+    "-fstack-clash-protection",
+    "-fno-stack-protector",
+    "-fno-exceptions",
+    "-fno-asynchronous-unwind-tables",
+    "-U_FORTIFY_SOURCE",
+    "-g1",
+)
+GCC_FLAGS = (
+    "-fno-gnu-unique",
+    "-fno-isolate-erroneous-paths-dereference",
+    "-fcf-protection=none",
+    "-Winvalid-pch",
+)
+CLANG_FLAGS = ("-fcf-protection=none",)
+# A learner's slip that a GPU would not forgive, and nothing that is only style.
+WARNINGS = (
+    "-Wuninitialized",
+    "-Wreturn-type",
+    "-Wno-attributes",
+    "-Wno-unknown-pragmas",
+)
+LINK_FLAGS = ("-shared", "-Wl,--hash-style=gnu", "-Wl,--build-id=none")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler that was found on this machine."""
+
+    path: str
+    is_clang: bool
+    version: str
+    identity: str
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return COMMON_FLAGS + (CLANG_FLAGS if self.is_clang else GCC_FLAGS)
+
+
+def find_compiler() -> Compiler:
+    """Return the compiler that ``CXX`` names, else g++, else clang++.
+
+    Raises:
+        ToolchainError: there is none, or it is too old, or not for this processor.
+    """
+    return _find_compiler(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
+
+
+@functools.lru_cache(maxsize=8)
+def _find_compiler(chosen: str, search_path: str) -> Compiler:
+    if platform.machine() not in ("x86_64", "AMD64"):
+        raise ToolchainError(
+            f"the emulator runs on x86-64 and this processor is {platform.machine()}: "
+            "use an x86-64 machine, a container for linux/amd64, or a GPU"
+        )
+    names = [chosen] if chosen else ["g++", "clang++"]
+    for name in names:
+        path = shutil.which(name, path=search_path or None)
+        if path is not None:
+            return _describe(path)
+    wanted = f"CXX names {chosen!r}, which is not" if chosen else "neither is"
+    raise ToolchainError(
+        "the emulator needs g++ 12 or newer, or clang++ 14 or newer: "
+        f"{wanted} on the PATH. On Debian and Ubuntu: sudo apt install g++"
+    )
+
+
+def _describe(path: str) -> Compiler:
+    try:
+        text = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ToolchainError(f"{path} does not run: {error}") from error
+    version = text.splitlines()[0] if text else "unknown"
+    is_clang = "clang" in version
+    found = re.search(r"(\d+)\.\d+", version.rsplit(")", 1)[-1] or version)
+    major = int(found.group(1)) if found else 0
+    least = 14 if is_clang else 10
+    if 0 < major < least:
+        raise ToolchainError(
+            f"{path} is {version}; the emulator needs version {least} or newer"
+        )
+    real = os.path.realpath(path)
+    size = os.stat(real).st_size
+    return Compiler(path, is_clang, version, digest(version, real, str(size)))
+
+
+@functools.lru_cache(maxsize=1)
+def processor() -> str:
+    """Hash what ``-march=native`` looks at: a cache may be shared by machines."""
+    lines: set[str] = set()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith(("flags", "model\t", "cpu family", "vendor_id")):
+                    lines.add(line)
+    except OSError:
+        lines.add(platform.processor())
+    return digest(*sorted(lines))
+
+
+@functools.lru_cache(maxsize=1)
+def headers_digest() -> str:
+    """Hash every header and runtime file of the emulator, and the wrappers."""
+    parts: list[bytes] = []
+    for root in (NATIVE, WRAPPERS):
+        for path in sorted(p for p in root.rglob("*") if p.is_file()):
+            parts += [str(path.relative_to(root)).encode(), path.read_bytes()]
+    return digest(*parts)
+
+
+def run_compiler(
+    command: list[str], *, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the compiler in the C locale: its messages are read by a program."""
+    environment = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C"}
+    # A user's CPATH would let other headers in, unknown to the cache's keys.
+    for name in ("CPATH", "CPLUS_INCLUDE_PATH", "GCC_COLORS", "CFLAGS"):
+        environment.pop(name, None)
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=cwd,
+            env=environment,
+            timeout=300,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ToolchainError(f"the compiler does not run: {error}") from error
+
+
+def _build(command: list[str], what: str) -> None:
+    done = run_compiler(command)
+    if done.returncode != 0:
+        raise ToolchainError(
+            f"the emulator's {what} does not compile with {command[0]}: set CXX to "
+            f"another compiler. It said:\n{done.stderr[-2000:]}"
+        )
+
+
+def runtime_library(compiler: Compiler) -> Path:
+    """Return the runtime as a shared library, compiled on first use."""
+
+    def produce(target: Path) -> None:
+        sources = sorted(str(p) for p in (NATIVE / "runtime").glob("*.cpp"))
+        flags = ["-std=c++17", "-O2", "-fPIC", "-fno-exceptions", "-g1", "-pthread"]
+        include = f"-I{NATIVE / 'include'}"
+        _build(
+            [compiler.path, *flags, include, "-shared", *sources, "-o", str(target)],
+            "runtime",
+        )
+
+    key = digest("runtime", compiler.identity, processor(), headers_digest())
+    return cached("emulator", key, ".so", produce)
+
+
+def prelude_options(compiler: Compiler) -> list[str]:
+    """Return the options that put the precompiled prelude before a source."""
+    key = digest("prelude", compiler.identity, processor(), headers_digest())
+    stub = cached("emulator", key, ".h", _write_stub)
+    suffix = ".h.pch" if compiler.is_clang else ".h.gch"
+
+    def produce(target: Path) -> None:
+        _build(
+            [compiler.path, *compiler.flags, *include_options()]
+            + ["-x", "c++-header", str(stub), "-o", str(target)],
+            "prelude",
+        )
+
+    compiled = cached("emulator", key, suffix, produce)
+    if compiler.is_clang:
+        return ["-include-pch", str(compiled)]
+    return ["-include", str(stub)]
+
+
+def _write_stub(target: Path) -> None:
+    target.write_text("#include <kwemu/prelude.h>\n")
+
+
+def include_options() -> list[str]:
+    """Return the include path: CUDA's own header names, then the ``kw`` wrappers."""
+    return [f"-I{NATIVE / 'include'}", f"-I{WRAPPERS}"]
