@@ -6,10 +6,12 @@ the Python is too old. Called by the Makefile as ``bootstrap.py PROFILE``.
 
 import hashlib
 import os
+import queue
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -148,30 +150,42 @@ def show_progress(command):
     """Run pip and keep one line of what it is at; its errors in full."""
     began = time.time()
     terminal = sys.stdout.isatty()
-    last = began
-    log = []
     run = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         universal_newlines=True,
     )
-    for line in run.stdout:
-        log.append(line)
-        step = re.match(r"\s*(Collecting|Downloading|Installing|Building) ?(\S*)", line)
-        if not step:
-            continue
-        text = "[%3.0f s] %s %s" % (time.time() - began, step.group(1), step.group(2))
-        if terminal:
-            print("\r" + text[:78].ljust(78), end="", flush=True)
-        elif time.time() - last > 10:
-            print(text, flush=True)
-            last = time.time()
+    # Read in a thread: pip is silent for a minute while it unpacks, and the clock
+    # must be seen to go on.
+    lines = queue.Queue()
+    reader = threading.Thread(target=lambda: [lines.put(line) for line in run.stdout])
+    reader.start()
+    log, step, shown = [], "starting pip", began
+    while reader.is_alive() or not lines.empty():
+        try:
+            log.append(lines.get(timeout=1))
+            step = pip_step(log[-1]) or step
+        except queue.Empty:
+            pass
+        if terminal or time.time() - shown > 10:
+            text = "[%3.0f s] %s" % (time.time() - began, step)
+            print(("\r" + text[:78].ljust(78)) if terminal else text[:78], end="")
+            print("", end="" if terminal else "\n", flush=True)
+            shown = time.time()
     if terminal:
         print("\r" + " " * 78 + "\r", end="")
     if run.wait():
         print("".join(log[-25:]))
     return run.returncode
+
+
+def pip_step(line):
+    """Say in two words what a line of pip's means; None where it is a detail."""
+    if "Installing collected packages" in line:
+        return "unpacking, package 1 to %d" % (line.count(",") + 1)
+    found = re.match(r"\s*(Collecting|Downloading|Building) (\S+)", line)
+    return " ".join(found.groups()).lower() if found else None
 
 
 def works():
