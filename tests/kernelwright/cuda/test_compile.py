@@ -152,7 +152,13 @@ def test_resources_and_sass_need_no_gpu(module: cuda.Module) -> None:
 
 
 def test_static_shared_memory_is_reported() -> None:
-    source = "__global__ void k(float* x) { __shared__ float t[100]; t[threadIdx.x] = x[0]; __syncthreads(); x[threadIdx.x] = t[99 - threadIdx.x]; }"
+    source = """
+    __global__ void k(float* x) {
+        __shared__ float tile[100];
+        tile[threadIdx.x] = x[0];
+        __syncthreads();
+        x[threadIdx.x] = tile[99 - threadIdx.x];
+    }"""
     assert cuda.compile(source)["k"].resources("sm_90").shared_bytes == 400
 
 
@@ -200,3 +206,26 @@ def test_a_kernel_can_be_captured_in_a_graph(module: cuda.Module) -> None:
     out.zero_()
     graph.replay()
     assert torch.equal(out, x + x)
+
+
+@pytest.mark.gpu
+def test_cupy_arrays_come_in_without_a_copy(module: cuda.Module) -> None:
+    cupy = pytest.importorskip("cupy")
+    x = cupy.arange(100, dtype=cupy.float32)
+    out = cupy.zeros_like(x)
+    module["add"][1, 128](x, x, out, 100)
+    torch.cuda.synchronize()
+    assert (out == 2 * x).all()
+
+
+@pytest.mark.gpu
+def test_the_emulator_can_be_asked_for_beside_a_gpu() -> None:
+    module = cuda.compile(SOURCE, backend="emulator")
+    x = torch.randn(100)
+    out = torch.empty_like(x)
+    module["add"][1, 128](x, x, out, 100)
+    assert torch.equal(out, x + x)
+    with pytest.raises(kw.ArgumentError, match=r"pass tensor.cpu\(\)"):
+        module["add"][1, 128](x.cuda(), x, out, 100)
+    with pytest.raises(kw.ArgumentError, match=r"pass tensor.cuda\(\)"):
+        cuda.compile(SOURCE, backend="gpu")["add"][1, 128](x, x, out, 100)

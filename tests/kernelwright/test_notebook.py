@@ -1,0 +1,78 @@
+"""The %%cuda magic, in a shell as a notebook has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import kernelwright as kw
+from kernelwright.cuda import Kernel, Module
+
+CELL = """%%cuda
+__global__ void fill(float* out, float value, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = value;
+}
+template <typename T> __global__ void zero(T* out) { out[threadIdx.x] = T(0); }
+"""
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    monkeypatch.delenv("KERNELWRIGHT_DEADLINE_S", raising=False)
+    shell = InteractiveShell()
+    shell.history_manager.enabled = False
+    shell.run_cell("%load_ext kernelwright")
+    yield shell
+    os.environ.pop("KERNELWRIGHT_DEADLINE_S", None)
+    shell.history_manager.end_session()
+
+
+def test_a_cell_binds_its_kernels(shell: InteractiveShell) -> None:
+    assert shell.run_cell(CELL).success
+    assert isinstance(shell.user_ns["fill"], Kernel)
+    assert isinstance(shell.user_ns["zero"], Module)
+    device = shell.user_ns["fill"].module.device_type
+    result = shell.run_cell(
+        f"import torch\nout = torch.empty(10, device={device!r})\n"
+        "fill[1, 32](out, 2.5, 10)\nzero['zero<float>'][1, 4](out)\nout.tolist()"
+    )
+    assert result.result == [0.0] * 4 + [2.5] * 6
+
+
+def test_an_error_names_the_cell_s_own_line(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = shell.run_cell(
+        "%%cuda\n// exercise: x\n__global__ void k() {\n  y = 1;\n}\n"
+    )
+    assert isinstance(result.error_in_exec, kw.CompileError)
+    # Line 1 is the magic's, as the notebook counts.
+    assert result.error_in_exec.diagnostics[0].line == 4
+    printed = capsys.readouterr().out
+    assert "    4 |   y = 1;" in printed
+    assert "Traceback" not in printed
+
+
+def test_a_kernel_without_an_end_is_ended(shell: InteractiveShell) -> None:
+    assert os.environ["KERNELWRIGHT_DEADLINE_S"] == "30"
+
+
+def test_words_behind_the_magic_are_refused(shell: InteractiveShell) -> None:
+    result = shell.run_cell("%%cuda -O3\n__global__ void k() {}\n")
+    assert "takes nothing behind it" in str(result.error_in_exec)
+
+
+def test_a_cell_without_a_kernel_says_so(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shell.run_cell("%%cuda\n__device__ int f() { return 1; }\n").success
+    assert "no __global__ function" in capsys.readouterr().err
+
+
+def test_the_extension_can_be_unloaded(shell: InteractiveShell) -> None:
+    shell.run_cell("%unload_ext kernelwright")
+    assert "cuda" not in shell.magics_manager.magics["cell"]
