@@ -39,7 +39,7 @@ update: learn ## carry your exercises over into a newer edition of the notebooks
 	$(PY) -m autograder.authoring update
 
 ##@ Develop
-.PHONY: test book notebooks bench lint release solved
+.PHONY: test book notebooks bench lint format release nbval
 test: dev ## run every test that this machine can (PYTEST=… for its options)
 	$(PY) -m pytest $(PYTEST)
 
@@ -55,12 +55,22 @@ release: dev ## write the student edition: no solutions, no answers
 bench: learn ## time the solutions on this machine (ONLY=stem CHECK=1)
 	$(PY) -m benchmarks $(ONLY) $(if $(CHECK),--check)
 
-lint: dev ## format check, ruff, mypy, clang-format, notebooks in step
+lint: dev ## ruff, mypy, clang-format, notebooks in step (make format mends)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	git ls-files '*.cu' '*.cuh' '*.cpp' '*.hpp' '*.h' | xargs -r $(dir $(PY))clang-format --dry-run --Werror
+	git ls-files -z -- '*.cu' '*.cuh' '*.cpp' '*.h' ':!autograder/wrong' \
+	  | xargs -0 -r $(PY) tools/clang_format.py
 	$(PY) -m autograder.authoring check
+
+format: dev ## put Python and C++ into the project's form
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+	git ls-files -z -- '*.cu' '*.cuh' '*.cpp' '*.h' ':!autograder/wrong' \
+	  | xargs -0 -r $(PY) tools/clang_format.py -i
+
+nbval: dev ## run the notebooks, untouched and solved
+	$(PY) -m autograder.authoring nbval
 
 ##@ Other
 .PHONY: help clean
