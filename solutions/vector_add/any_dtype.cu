@@ -4,12 +4,20 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-template <typename T> struct Wide { using type = float; };
-template <> struct Wide<double> { using type = double; };
-template <typename T> using wide_t = typename Wide<T>::type;
+template <typename T>
+struct Wide {
+    using type = float;
+};
+template <>
+struct Wide<double> {
+    using type = double;
+};
+template <typename T>
+using wide_t = typename Wide<T>::type;
 
 // The alignment is what lets the compiler move a pack with one instruction.
-template <typename T> struct alignas(16) Pack {
+template <typename T>
+struct alignas(16) Pack {
     static constexpr int width = 16 / sizeof(T);
     T lane[width];
 };
@@ -33,19 +41,22 @@ __device__ long long threads_in_grid() {
     return static_cast<long long>(gridDim.x) * blockDim.x;
 }
 
-template <typename T> __device__ T add(T x, T y) {
+template <typename T>
+__device__ T add(T x, T y) {
     return T(wide_t<T>(x) + wide_t<T>(y));
 }
 
-template <typename T> __device__ T axpy(wide_t<T> a, T x, T y) {
+template <typename T>
+__device__ T axpy(wide_t<T> a, T x, T y) {
     return T(a * wide_t<T>(x) + wide_t<T>(y));
 }
 
 // One pack a thread: two 16-byte loads in flight in each of 2,048 threads are
 // 64 KB an SM, more than the ~27 KB that latency times bandwidth asks of an H200.
 template <typename T>
-__global__ void packed_add(const T* __restrict__ x, const T* __restrict__ y,
-                           T* __restrict__ out, long long n) {
+__global__ void packed_add(const T* __restrict__ x,
+                           const T* __restrict__ y, T* __restrict__ out,
+                           long long n) {
     const long long thread = thread_in_grid();
     const long long packs = n / Pack<T>::width;
     if (thread < packs) {
@@ -61,8 +72,8 @@ __global__ void packed_add(const T* __restrict__ x, const T* __restrict__ y,
 }
 
 template <typename T>
-__global__ void packed_add_one(const T* __restrict__ x, T* __restrict__ out,
-                               long long n) {
+__global__ void packed_add_one(const T* __restrict__ x,
+                               T* __restrict__ out, long long n) {
     const long long thread = thread_in_grid();
     const long long packs = n / Pack<T>::width;
     if (thread < packs) {
@@ -106,15 +117,16 @@ __global__ void scalar_saxpy(wide_t<T> a, const T* __restrict__ x,
 }
 
 template <typename T>
-__global__ void scalar_add(const T* __restrict__ x, const T* __restrict__ y,
-                           T* __restrict__ out, long long n) {
+__global__ void scalar_add(const T* __restrict__ x,
+                           const T* __restrict__ y, T* __restrict__ out,
+                           long long n) {
     const long long i = thread_in_grid();
     if (i < n) out[i] = add(x[i], y[i]);
 }
 
 template <typename T>
-__global__ void scalar_add_one(const T* __restrict__ x, T* __restrict__ out,
-                               long long n) {
+__global__ void scalar_add_one(const T* __restrict__ x,
+                               T* __restrict__ out, long long n) {
     const long long i = thread_in_grid();
     if (i < n) out[i] = add(x[i], T(1.0f));
 }

@@ -6,8 +6,8 @@
 
 // [exercise:saxpy_grid_stride]
 __global__ void saxpy(float a, const float* __restrict__ x,
-                      const float* __restrict__ y,
-                      float* __restrict__ out, int n) {
+                      const float* __restrict__ y, float* __restrict__ out,
+                      int n) {
     // [hole]
     int stride = gridDim.x * blockDim.x;
     int first = blockIdx.x * blockDim.x + threadIdx.x;

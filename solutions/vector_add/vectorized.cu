@@ -10,8 +10,8 @@ __global__ void vector_add_vec4(const float* x, const float* y, float* out,
     if (thread < whole) {
         float4 p = reinterpret_cast<const float4*>(x)[thread];
         float4 q = reinterpret_cast<const float4*>(y)[thread];
-        reinterpret_cast<float4*>(out)[thread] = make_float4(
-            p.x + q.x, p.y + q.y, p.z + q.z, p.w + q.w);
+        reinterpret_cast<float4*>(out)[thread] =
+            make_float4(p.x + q.x, p.y + q.y, p.z + q.z, p.w + q.w);
     }
     // One thread an element, not a loop: the compiler would unroll the loop
     // 16 times for the three elements that it can ever see.

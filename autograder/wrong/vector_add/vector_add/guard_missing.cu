@@ -1,0 +1,6 @@
+// expect: past the end of out
+__global__ void vector_add(const float* x, const float* y, float* out,
+                           int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = x[i] + y[i];
+}

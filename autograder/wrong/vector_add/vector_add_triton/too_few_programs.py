@@ -1,0 +1,16 @@
+# expect: rounded up, triton.cdiv(n, 1024)
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    x = tl.load(x_ptr + i, mask=inside)
+    y = tl.load(y_ptr + i, mask=inside)
+    tl.store(out_ptr + i, x + y, mask=inside)
+
+
+def vector_add_triton(x, y):
+    out = torch.empty_like(x)
+    n = x.numel()
+    if n > 0:
+        add_kernel[(max(1, n // 1024),)](x, y, out, n, BLOCK=1024)
+    return out

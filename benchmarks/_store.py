@@ -1,0 +1,73 @@
+"""Stored results: what was measured, on which device, with what, when, and floors."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import kernelwright as kw
+
+RESULTS = Path(__file__).parent / "results"
+_PACKAGES = ("torch", "triton", "cupy-cuda12x", "cupy-cuda13x", "cuda-core")
+
+
+def slug(device: str) -> str:
+    """Turn a device's name into a part of a file name: ``nvidia-h200``."""
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+
+
+def versions() -> dict[str, str]:
+    """Return what took part in the measurement, by name."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    driver = kw.device().driver
+    if driver:
+        found["driver"] = driver
+    return found
+
+
+def store(
+    stem: str, rows: Sequence[Mapping[str, Any]], folder: Path, **facts: Any
+) -> Path:
+    """Write one run; numbers that were not measured are left out, never made up."""
+    name = torch.cuda.get_device_name()
+    record = {
+        "stem": stem,
+        "device": name,
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join(["python -m", f"benchmarks.{stem}", *sys.argv[1:]]),
+        "versions": versions(),
+        **facts,
+        "rows": list(rows),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem}-{slug(name)}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def below_floor(
+    rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float], key: str = "ratio"
+) -> list[str]:
+    """Say which rows are slower than they once were; a row that is missing is one."""
+    measured = {row["name"]: row[key] for row in rows}
+    return [
+        f"{name}: {key} {measured.get(name, 'not measured')}, floor {floor}"
+        for name, floor in floors.items()
+        if measured.get(name, 0.0) < floor
+    ]
