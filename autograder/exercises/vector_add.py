@@ -237,8 +237,7 @@ def _add_problem(launch: Callable[[int], Launch] | None) -> Callable[..., Proble
         output = {"out": Output((n,), torch.float32)}
         if launch is None:
             return Problem({"x": x, "y": y}, output)
-        arguments = {"x": x, "y": y, "out": None, "n": n}
-        return Problem(arguments, output, launch(n))
+        return Problem({"x": x, "y": y, "out": None, "n": n}, output, launch(n))
 
     return problem
 
@@ -360,8 +359,11 @@ def _saxpy_problem(case: Case, generator: torch.Generator) -> Problem:
     x, y = _pair(case, generator)
     a = float(torch.rand((), generator=generator)) + 1.5  # never 0 or 1
     n = x.numel()
-    arguments = {"a": a, "x": x, "y": y, "out": None, "n": n}
-    return Problem(arguments, {"out": Output((n,), torch.float32)}, fixed_launch(n))
+    return Problem(
+        {"a": a, "x": x, "y": y, "out": None, "n": n},
+        {"out": Output((n,), torch.float32)},
+        fixed_launch(n),
+    )
 
 
 def _rounded(arguments: Arguments, name: str) -> float:
@@ -488,8 +490,11 @@ def _scale_problem(case: Case, generator: torch.Generator) -> Problem:
     x = _values(n, case.regime, generator)
     scale = float(torch.rand((), generator=generator)) + 1.5
     offset = float(torch.rand((), generator=generator)) - 4.0
-    arguments = {"x": x, "scale": scale, "offset": offset, "out": None, "n": n}
-    return Problem(arguments, {"out": Output((n,), torch.float32)}, fixed_launch(n))
+    return Problem(
+        {"x": x, "scale": scale, "offset": offset, "out": None, "n": n},
+        {"out": Output((n,), torch.float32)},
+        fixed_launch(n),
+    )
 
 
 def _scale_reference(arguments: Arguments) -> Outputs:
