@@ -128,8 +128,16 @@ class ForkServer:
         self._control = ours
         self._ready = False
 
-    def spawn(self) -> Worker:
+    @property
+    def pid(self) -> int | None:
+        """The server's process, the ancestor of every worker's."""
+        return self._process.pid if self._process is not None else None
+
+    def spawn(self, *, private: bool = True) -> Worker:
         """Fork a fresh worker.
+
+        Args:
+            private: give it namespaces of its own where the machine allows.
 
         Raises:
             InfrastructureError: the server does not answer.
@@ -150,6 +158,7 @@ class ForkServer:
             "cpu_s": self.limits.cpu_s,
             "file_bytes": self.limits.file_bytes,
             "files": self.limits.files,
+            "private": private,
         }
         try:
             socket.send_fds(self._control, [json.dumps(options).encode()], theirs)

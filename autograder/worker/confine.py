@@ -82,6 +82,27 @@ def own_namespaces(cuda: bool) -> bool:
     return True
 
 
+def namespaces_work() -> bool:
+    """Try out, in a process of its own, whether workers can have namespaces."""
+    probe = os.fork()
+    if probe == 0:
+        code = 1
+        try:
+            if own_namespaces(cuda=False):
+                first = os.fork()
+                if first == 0:
+                    inner = 1
+                    try:
+                        system.mount_own_proc()
+                        inner = 0
+                    finally:
+                        os._exit(inner)
+                code = os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(probe, 0)[1]) == 0
+
+
 def confine(how: Confinement) -> None:
     """Take away what the worker does not need; it cannot be had back.
 

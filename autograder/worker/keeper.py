@@ -46,14 +46,17 @@ class Ends:
 
 
 def keep(
-    ends: Ends, options: dict[str, Any], serve: Callable[[int, int], None]
+    ends: Ends,
+    options: dict[str, Any],
+    serve: Callable[[int, int], None],
+    namespaces: bool,
 ) -> None:
     """Run one worker to its end; called in a process forked for it alone."""
     os.setsid()
     system.become_subreaper()
     folder = tempfile.mkdtemp(prefix="kw-")
     how = Confinement.from_header(options, folder)
-    private = own_namespaces(how.cuda)
+    private = namespaces and own_namespaces(how.cuda)
     before = _process_count()
     try:
         child = os.fork()
@@ -65,7 +68,7 @@ def keep(
         for fd in (ends.request, ends.reply, ends.output):
             os.close(fd)
         crowded = _wait(child, ends.leash, before)
-        left = _end_all()
+        left = _end_all(child)
         ended = left.get(child)
         _report(
             ends.status,
@@ -89,7 +92,11 @@ def _first_process(
     not be it: its crash would not look like one.
     """
     os.close(ends.status)
-    worker = os.fork()
+    try:
+        system.mount_own_proc()
+        worker = os.fork()
+    except OSError:
+        os._exit(70)
     if worker == 0:
         _worker(ends, how, serve)
     for fd in (ends.request, ends.reply, ends.output):
@@ -151,7 +158,7 @@ def _wait(child: int, leash: int, before: int) -> bool:
             return True
 
 
-def _end_all() -> dict[int, int]:
+def _end_all(child: int) -> dict[int, int]:
     """Kill every descendant and reap it; return how each child ended.
 
     The first process of a namespace takes all others of it along. Without a
@@ -161,7 +168,7 @@ def _end_all() -> dict[int, int]:
     ended: dict[int, int] = {}
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        for pid in _descendants(os.getpid()):
+        for pid in {child, *_descendants(os.getpid())} - ended.keys():
             with contextlib.suppress(OSError):
                 # One that has ended by itself keeps its own status.
                 os.kill(pid, signal.SIGKILL)

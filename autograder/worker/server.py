@@ -20,6 +20,7 @@ import warnings
 from typing import Any
 
 from autograder.worker import system
+from autograder.worker.confine import namespaces_work
 from autograder.worker.keeper import Ends, keep
 from autograder.worker.serve import serve
 
@@ -38,6 +39,7 @@ def main(control_fd: int) -> None:
     # (and so copy) its pages.
     gc.collect()
     gc.freeze()
+    namespaces = namespaces_work()
     control.sendall(json.dumps({"ready": os.getpid()}).encode() + b"\n")
     signal.signal(signal.SIGCHLD, _reap)
     while True:
@@ -51,7 +53,7 @@ def main(control_fd: int) -> None:
             try:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 control.close()
-                keep(Ends(*fds), options, serve)
+                keep(Ends(*fds), options, serve, namespaces)
                 code = 0
             finally:
                 os._exit(code)

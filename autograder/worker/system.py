@@ -9,11 +9,18 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 _M_PERTURB = -6
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
+_MS_REC, _MS_PRIVATE = 1 << 14, 1 << 18
 
 CLONE_NEWNS, CLONE_NEWIPC = 0x00020000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = (
+    *(ctypes.c_char_p,) * 3,
+    ctypes.c_ulong,
+    ctypes.c_char_p,
+)
 
 
 class _CapHeader(ctypes.Structure):
@@ -70,6 +77,20 @@ def unshare(flags: int) -> None:
         OSError: this machine does not allow it.
     """
     _checked(_libc.unshare(flags))
+
+
+def mount_own_proc() -> None:
+    """Show the processes of this process's namespace under ``/proc``, and no others.
+
+    Programs look themselves up there by their number, which is another one outside.
+
+    Raises:
+        OSError: this machine does not allow it.
+    """
+    unshare(CLONE_NEWNS)
+    _checked(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+    quiet = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+    _checked(_libc.mount(b"proc", b"/proc", b"proc", quiet, None))
 
 
 def fill_fresh_memory(byte: int) -> None:

@@ -1,0 +1,319 @@
+"""The gates that an answer passes, in order, stopping at the first that it does not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from autograder.exercise import Case, Exercise, NearMiss
+from autograder.oracle import cases_of
+from autograder.picture import picture
+from autograder.results import Gate
+from autograder.trial import (
+    Cell,
+    Deadlines,
+    Tried,
+    pack_problem,
+    prepare,
+    try_case,
+)
+from autograder.words import clean, trouble_message, writer_words, wrong_message
+from autograder.workers import ForkServer, InfrastructureError, Worker, WorkerEnded
+
+Progress = Callable[[str], None]
+
+_UNTRACED = "the trace that this needs is not built yet"
+# To tell known mistakes apart, further cases are tried for so long.
+_EXPLORE_S = 3.0
+
+
+@dataclass
+class Run:
+    """One exercise on its way through the gates."""
+
+    exercise: Exercise
+    cells: tuple[Cell, ...]
+    server: ForkServer
+    device: str
+    seed: int
+    public: bool
+    deadlines: Deadlines
+    speed_budget_s: float
+    cases: list[tuple[str, bool]] = field(default_factory=list)
+    printed: str = ""
+
+    def try_case(self, worker: Worker, case: Case, purpose: str) -> Tried:
+        """Try one case in a worker that holds the answer."""
+        return try_case(
+            worker,
+            self.exercise,
+            case,
+            seed=self.seed,
+            purpose=purpose,
+            device=self.device,
+            deadlines=self.deadlines,
+        )
+
+
+def pass_through(run: Run, progress: Progress) -> list[Gate]:
+    """Take an answer through every gate that can be judged here."""
+    progress("compiling")
+    passed = _compile_and_try(run, progress)
+    if not all(g.status in ("passed", "not checked") for g in passed):
+        return passed
+    passed.append(Gate("counts", "not checked", _UNTRACED))
+    if run.exercise.structure:
+        progress("reading its machine code")
+        passed.append(_structure(run))
+        if passed[-1].status not in ("passed", "not checked"):
+            return passed
+    if run.exercise.speed is not None:
+        progress("timing")
+        passed.append(_fast(run))
+    return passed
+
+
+def _compile_and_try(run: Run, progress: Progress) -> list[Gate]:
+    """Compile, then try the cases, in one worker."""
+    worker = run.server.spawn()
+    with worker:
+        try:
+            trouble = prepare(worker, run.exercise, run.cells, run.deadlines)
+        except WorkerEnded as ended:
+            gate = Gate("compiles", ended.status, ended.message)
+            worker.end()
+            run.printed = worker.capture.text()
+            return [gate]
+        if trouble is not None:
+            worker.end()
+            run.printed = worker.capture.text()
+            return [_compile_gate(run.exercise, trouble)]
+        passed = [Gate("compiles", "passed"), Gate("sound", "not checked", _UNTRACED)]
+        passed.append(_right(run, worker, progress))
+    run.printed = worker.capture.text()
+    return passed
+
+
+def _compile_gate(exercise: Exercise, trouble: dict[str, Any]) -> Gate:
+    """Say why a cell could not be loaded."""
+    kind = trouble.get("kind")
+    message = trouble_message(trouble, exercise)
+    if kind == "toolchain":
+        raise InfrastructureError(message)
+    listed = trouble.get("diagnostics")
+    detail: dict[str, Any] = {"line": trouble.get("line") or 0}
+    if isinstance(listed, list):
+        detail["diagnostics"] = [
+            {
+                "line": d.get("line"),
+                "column": d.get("column"),
+                "severity": clean(d.get("severity"), 20),
+                "message": clean(d.get("message")),
+            }
+            for d in listed[:20]
+            if isinstance(d, dict)
+        ]
+    if kind == "missing":
+        detail["words"] = f"no {exercise.entry} {exercise.name}"
+    elif kind in ("exception", "exit"):
+        detail["words"] = "the cell raises"
+    return Gate("compiles", "failed", message, detail)
+
+
+def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
+    """Try every case; on the first failure find out all that can be said about it."""
+    until = time.monotonic() + run.deadlines.all
+    cases = list(cases_of(run.exercise, run.seed, run.public))
+    for number, (case, purpose) in enumerate(cases):
+        progress(f"case {number + 1} of {len(cases)}")
+        name = case.name if purpose.startswith("public") else f"hidden case {case.name}"
+        if time.monotonic() > until:
+            return Gate("right", "timeout", f"all cases took over {run.deadlines.all:g} s")
+        try:
+            tried = run.try_case(worker, case, purpose)
+        except WorkerEnded as ended:
+            run.cases.append((name, False))
+            return Gate("right", ended.status, f"With {name}: {ended.message}.")
+        run.cases.append((name, tried.right))
+        if tried.right:
+            continue
+        if tried.trouble:
+            status = "timeout" if tried.kind == "timeout" else "failed"
+            return Gate(
+                "right",
+                "timeout" if status == "timeout" else "failed",
+                f"With {name}: {tried.trouble}",
+                {"case": name, **tried.detail},
+            )
+        near = _known_mistake(run, worker, tried, cases[number + 1 :])
+        return _wrong_gate(run, name, tried, near)
+    words = "public checks" if run.public else "cases"
+    return Gate("right", "passed", f"{len(cases)} {words}", {"cases": len(cases)})
+
+
+def _known_mistake(
+    run: Run, worker: Worker, first: Tried, further: list[tuple[Case, str]]
+) -> NearMiss | None:
+    """Find the known mistake that explains every failure seen.
+
+    On one small case several mistakes may look the same; further cases tell them
+    apart. One that fits the first failure and not the next is no explanation.
+    """
+    assert first.verdict is not None
+    fitting = list(first.verdict.near_misses)
+    until = time.monotonic() + _EXPLORE_S
+    for case, purpose in further if fitting else ():
+        if time.monotonic() > until:
+            break
+        try:
+            tried = run.try_case(worker, case, purpose)
+        except WorkerEnded:
+            break
+        if tried.trouble or tried.verdict is None:
+            break
+        if not tried.right:
+            fitting = [m for m in fitting if m in tried.verdict.near_misses]
+    return fitting[0] if fitting else None
+
+
+def _wrong_gate(run: Run, name: str, tried: Tried, near: NearMiss | None) -> Gate:
+    assert tried.verdict is not None and tried.verdict.wrong is not None
+    wrong = tried.verdict.wrong
+    untouched = bool(wrong.untouched[wrong.index])
+    writer = None if untouched else _writer(run, tried)
+    where = wrong_message(wrong, name, writer_words(writer) if writer else "")
+    detail: dict[str, Any] = {
+        "case": name,
+        "output": wrong.output,
+        "index": list(wrong.place),
+        "got": str(wrong.got),
+        "expected": str(wrong.expected),
+        "untouched": untouched,
+        "wrong": int(wrong.wrong.sum()),
+        "total": wrong.wrong.numel(),
+        "picture": picture(wrong),
+        "writer": writer,
+        "near_miss": near.name if near else None,
+        "where": where,
+    }
+    message = f"{near.message} {where}" if near else where
+    return Gate("right", "failed", message, detail)
+
+
+def _writer(run: Run, tried: Tried) -> list[list[int]] | None:
+    """Ask a fresh worker which block and thread wrote the first wrong element."""
+    problem, verdict = tried.problem, tried.verdict
+    if run.exercise.language != "cuda" or run.exercise.entry != "kernel":
+        return None
+    assert problem is not None and verdict is not None and verdict.wrong is not None
+    header, blobs = pack_problem(run.exercise, problem, tried.poisons, "cpu")
+    header |= {
+        "op": "blame",
+        "source": run.cells[-1].source,
+        "output": verdict.wrong.output,
+        "index": verdict.wrong.index,
+        "deadline_s": run.deadlines.kernel,
+    }
+    with run.server.spawn() as worker:
+        try:
+            answer, _ = worker.ask(header, blobs, deadline_s=run.deadlines.case)
+        except WorkerEnded:
+            return None
+    writer = answer.get("writer")
+    if answer.get("ok") is True and _is_writer(writer):
+        return [[int(i) for i in part] for part in writer]
+    return None
+
+
+def _is_writer(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(
+            isinstance(part, list)
+            and len(part) == 3
+            and all(type(i) is int and 0 <= i < 1 << 32 for i in part)
+            for part in value
+        )
+    )
+
+
+def _structure(run: Run) -> Gate:
+    """Read the machine code that the real compiler makes of the answer."""
+    if run.exercise.language != "cuda":
+        return Gate("structure", "not checked", "only CUDA C++ is read so far")
+    for wanted in run.exercise.structure:
+        with run.server.spawn() as worker:
+            try:
+                answer, blobs = worker.ask(
+                    {
+                        "op": "sass",
+                        "source": run.cells[-1].source,
+                        "name": run.exercise.name,
+                        "arch": wanted.arch,
+                    },
+                    deadline_s=run.deadlines.prepare,
+                    most_bytes=64 << 20,
+                )
+            except WorkerEnded as ended:
+                return Gate("structure", ended.status, ended.message)
+        if answer.get("ok") is not True:
+            if answer.get("kind") == "toolchain":
+                return Gate("structure", "not checked", trouble_message(answer, run.exercise))
+            message = f"compiled for {wanted.arch}: {trouble_message(answer, run.exercise)}"
+            return Gate("structure", "failed", message)
+        code = instructions(blobs[0].decode("utf-8", "replace") if blobs else "")
+        missing = [h for h in wanted.holds if not any(c.startswith(h) for c in code)]
+        present = [h for h in wanted.lacks if any(c.startswith(h) for c in code)]
+        if missing or present or not code:
+            return Gate(
+                "structure",
+                "failed",
+                wanted.message or _structure_words(missing, present, wanted.arch),
+                {"missing": missing, "present": present, "arch": wanted.arch},
+            )
+    return Gate("structure", "passed", f"machine code for {run.exercise.structure[0].arch}")
+
+
+def instructions(sass: str) -> set[str]:
+    """Return the mnemonics of a disassembly: ``LDG.E.128`` and the like."""
+    found: set[str] = set()
+    for line in sass.splitlines():
+        # /*0070*/  @!P0 LDG.E.128 R4, [R2.64] ;
+        code = line.split("*/", 1)[1] if line.lstrip().startswith("/*") else ""
+        words = code.strip().rstrip(";").split()
+        if words and words[0].startswith("@"):
+            words = words[1:]
+        if words:
+            found.add(words[0].rstrip(";"))
+    return found
+
+
+def _structure_words(missing: list[str], present: list[str], arch: str) -> str:
+    parts = [f"holds no {m}" for m in missing] + [f"holds {p}" for p in present]
+    return f"The machine code for {arch} {' and '.join(parts) or 'is empty'}."
+
+
+def _fast(run: Run) -> Gate:
+    """Have the answer timed against its peer: on a GPU only, and only if right."""
+    if run.device != "cuda":
+        return Gate("fast", "not measured", "speed is measured on a GPU only")
+    from autograder.speed import judge_speed
+
+    verdict = judge_speed(
+        run.exercise,
+        [_with_magic(cell) for cell in run.cells],
+        seed=run.seed,
+        budget_s=run.speed_budget_s,
+    )
+    detail = verdict.to_json()
+    return Gate("fast", verdict.status, clean(verdict.message), detail)
+
+
+def _with_magic(cell: Cell) -> str:
+    """Return a cell as it stood in the notebook, for the speed gate's own worker."""
+    if cell.language != "cuda":
+        return cell.source
+    return "%%cuda" + cell.source if cell.source.startswith("\n") else cell.source

@@ -1,0 +1,260 @@
+"""The judge: one exercise's cells in, one result out, through gates in order.
+
+``check`` in the notebook and ``make grade`` both come through here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+
+from autograder import gates
+from autograder.exercise import Exercise
+from autograder.exercises import all_exercises
+from autograder.oracle import fresh_seed
+from autograder.results import Gate, Part, Result
+from autograder.submission import Submission, code_of
+from autograder.trial import Cell, Deadlines
+from autograder.words import clean
+from autograder.workers import ForkServer, InfrastructureError, Limits
+
+Progress = Callable[[str], None]
+
+
+class Judge:
+    """Grades exercises with warm workers; close it when done.
+
+    Args:
+        seed: what values and hidden cases are drawn from; drawn where not given.
+        device: ``cpu`` or ``cuda``; by default what this machine has.
+        public: try the public cases only, as ``check`` does.
+        deadlines, limits: what an answer may take.
+        speed_budget_s: wall time for one exercise's speed gate.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int | None = None,
+        device: str | None = None,
+        public: bool = False,
+        deadlines: Deadlines | None = None,
+        limits: Limits | None = None,
+        speed_budget_s: float = 60.0,
+    ) -> None:
+        self.seed = fresh_seed() if seed is None else seed
+        self.device = device or device_here()
+        self.public = public
+        self.deadlines = deadlines or Deadlines()
+        self.speed_budget_s = speed_budget_s
+        # Without a GPU Triton runs in its interpreter, which is chosen at import.
+        self.server = ForkServer(
+            interpret=self.device == "cpu", device=self.device, limits=limits
+        )
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers' parent."""
+        self.server.close()
+
+    def grade(
+        self, exercise: Exercise, submission: Submission, progress: Progress | None = None
+    ) -> Result:
+        """Grade one exercise; whatever goes wrong ends in a result.
+
+        What is the grader's own failure is tried once more, then named as such: it
+        is never a silent 0.
+        """
+        started = time.monotonic()
+        for attempt in (1, 2):
+            try:
+                result = self._grade(exercise, submission, progress or (lambda _: None))
+                break
+            except Exception as error:
+                self.server.close()
+                if attempt == 2:
+                    result = _not_graded(exercise, error)
+        return replace(
+            result,
+            seconds=round(time.monotonic() - started, 3),
+            public=self.public,
+        )
+
+    def _grade(
+        self, exercise: Exercise, submission: Submission, progress: Progress
+    ) -> Result:
+        answer = submission.answer(exercise)
+        if answer.trouble:
+            gate = Gate("compiles", "failed", answer.trouble, {"words": "no answer"})
+            return _finish(exercise, [gate], self)
+        if is_untouched(exercise, answer.source):
+            gate = Gate(
+                "compiles",
+                "failed",
+                "the cell is as it was given",
+                {"words": "not attempted"},
+            )
+            return replace(_finish(exercise, [gate], self), source=answer.source)
+        cells = [Cell(exercise.id, exercise.language, code_of(answer.source))]
+        for needed in reversed(exercise.needs):
+            other = all_exercises()[needed]
+            given = submission.answer(other)
+            if given.trouble:
+                message = f"it needs {needed} first: {given.trouble}"
+                return _finish(exercise, [Gate("compiles", "failed", message)], self)
+            cells.insert(0, Cell(needed, other.language, code_of(given.source)))
+        run = gates.Run(
+            exercise=exercise,
+            cells=tuple(cells),
+            server=self.server,
+            device=self.device,
+            seed=self.seed,
+            public=self.public,
+            deadlines=self.deadlines,
+            speed_budget_s=self.speed_budget_s,
+        )
+        passed = gates.pass_through(run, progress)
+        if answer.note:
+            passed[0] = replace(passed[0], message=answer.note)
+        return replace(
+            _finish(exercise, passed, self),
+            cases=tuple(run.cases),
+            printed=clean(run.printed, 80_000),
+            source=answer.source,
+        )
+
+
+def device_here() -> str:
+    """Return the torch device type on which answers run on this machine."""
+    from kernelwright import cuda
+
+    return "cuda" if cuda.backend() == "gpu" else "cpu"
+
+
+def is_untouched(exercise: Exercise, source: str) -> bool:
+    """Say whether a cell is still the stub that the chapter came with."""
+    from autograder.authoring.regions import RegionError, cell_source
+
+    try:
+        stub = cell_source(exercise, solved=False)
+    except (RegionError, OSError):
+        return False
+    return _bare(stub) == _bare(source)
+
+
+def _bare(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def _finish(exercise: Exercise, passed: list[Gate], judge: Judge) -> Result:
+    """Turn gates into a result: its status, its words, its points."""
+    bad = next((g for g in passed if g.status not in _FINE), None)
+    status = "passed" if bad is None else bad.status
+    assert status not in ("not checked", "not measured")
+    return Result(
+        exercise=exercise.id,
+        stem=exercise.stem,
+        title=exercise.title,
+        kind=exercise.kind,
+        status=status,
+        words=_words(passed, bad, judge.device),
+        message=bad.message if bad else exercise.onward,
+        gates=tuple(passed),
+        parts=_parts(exercise, passed),
+    )
+
+
+_FINE = ("passed", "not checked", "not measured")
+_FAILED_WORDS = {
+    "compiles": "does not compile",
+    "sound": "not sound",
+    "right": "wrong",
+    "counts": "correct, moves too much",
+    "structure": "not as required",
+}
+
+
+def _words(passed: list[Gate], bad: Gate | None, device: str) -> str:
+    where = "GPU" if device == "cuda" else "emulated"
+    correct = f"correct ({where})"
+    if bad is not None and bad.name == "fast":
+        return f"{correct}, speed {bad.status}"
+    if bad is not None and bad.status == "failed":
+        return str(bad.detail.get("words") or _FAILED_WORDS[bad.name])
+    if bad is not None:
+        return bad.status
+    fast = next((g for g in passed if g.name == "fast"), None)
+    band = fast.detail.get("band") if fast and fast.status == "passed" else None
+    return f"{correct}, fast (GPU): {band}" if band not in (None, "none") else correct
+
+
+def _parts(exercise: Exercise, passed: list[Gate]) -> tuple[Part, ...]:
+    """Share the points among what the exercise declares, and say what was earned."""
+    declared = {
+        "correct": True,
+        "counts": bool(exercise.counts),
+        "speed": exercise.speed is not None,
+    }
+    shares = {name: exercise.shares[name] for name, has in declared.items() if has}
+    total = sum(shares.values())
+    by_name = {gate.name: gate for gate in passed}
+    needed = ["compiles", "right", *(["structure"] if exercise.structure else [])]
+    # A gate that was not reached is not passed.
+    correct = all(
+        (gate := by_name.get(name)) is not None and gate.status in _FINE
+        for name in needed
+    )
+    broken = any(g.status == "infrastructure error" for g in passed)
+    parts: list[Part] = []
+    for name, share in shares.items():
+        points = round(exercise.points * share / total, 2)
+        earned: float | None
+        if name == "correct":
+            earned = None if broken and not correct else points if correct else 0.0
+        else:
+            gate = by_name.get("counts" if name == "counts" else "fast")
+            earned = _earned(gate, points, name)
+        parts.append(Part(name, points, earned))
+    return tuple(parts)
+
+
+def _earned(gate: Gate | None, points: float, name: str) -> float | None:
+    """Return what a measured part earned; ``None`` where it was not measured."""
+    # A gate that was not reached: nobody checks counts yet, and a speed that could
+    # have been measured is lost with the correctness.
+    if gate is None:
+        return None
+    if gate.status in ("not checked", "not measured", "infrastructure error"):
+        return None
+    if name == "speed":
+        return round(points * float(gate.detail.get("share", 0.0)), 2)
+    return points if gate.status == "passed" else 0.0
+
+
+def _not_graded(exercise: Exercise, error: Exception) -> Result:
+    kind = "" if isinstance(error, InfrastructureError) else f"{type(error).__name__}: "
+    message = f"the grader itself failed, twice: {kind}{clean(str(error), 2000)}"
+    gate = Gate("compiles", "infrastructure error", message)
+    return Result(
+        exercise=exercise.id,
+        stem=exercise.stem,
+        title=exercise.title,
+        kind=exercise.kind,
+        status="infrastructure error",
+        words="not graded",
+        message=message,
+        gates=(gate,),
+        parts=_parts(exercise, [gate]),
+    )

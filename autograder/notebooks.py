@@ -1,0 +1,139 @@
+"""A learner's notebook, read as plain JSON: nothing in it is run, or believed.
+
+Only exercise cells are taken. A cell is one by its metadata, by its id ``ex-<id>``,
+or by the comment ``exercise: <id>`` at its head, so that a copy pasted into a fresh
+cell is found, and a second one with the same name is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Larger than any notebook with its outputs; a larger file is not read into memory.
+LARGEST_FILE = 128 << 20
+LARGEST_CELL = 1 << 20
+
+_COMMENT = re.compile(r"^\s*(?:#|//)\s*exercise:\s*([A-Za-z_]\w*)\s*$")
+_ID = re.compile(r"^ex-(\w+)$")
+
+
+class NotebookError(Exception):
+    """A notebook cannot be read; the message says what it is and how to mend it."""
+
+
+@dataclass
+class Notebook:
+    """The exercise cells of one notebook.
+
+    Args:
+        path: the file.
+        cells: each exercise's cells as they stand, usually one.
+    """
+
+    path: Path
+    cells: dict[str, list[str]] = field(default_factory=dict)
+
+
+def read_notebook(path: Path) -> Notebook:
+    """Read the exercise cells of a notebook.
+
+    Raises:
+        NotebookError: it is missing, too large, not JSON or not a notebook.
+    """
+    document = _load(path)
+    cells = document.get("cells")
+    if not isinstance(cells, list):
+        raise NotebookError(
+            f"{path.name}: it is JSON and not a notebook: it has no list of cells. "
+            "Restore it with `make notebooks` and put your exercises back in."
+        )
+    notebook = Notebook(path)
+    for cell in cells:
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        source = _source(cell)
+        if source is not None and (name := exercise_of(cell, source)):
+            notebook.cells.setdefault(name, []).append(source)
+    return notebook
+
+
+def exercise_of(cell: dict[str, Any], source: str) -> str | None:
+    """Return which exercise a cell answers, or ``None``.
+
+    The comment comes first: it is what the learner sees. A cell that was split in
+    two keeps its comment in one half only, while editors copy ids and metadata.
+    """
+    named = exercise_in(source)
+    if named:
+        return named
+    metadata = cell.get("metadata")
+    own = metadata.get("kernelwright") if isinstance(metadata, dict) else None
+    declared = own.get("exercise") if isinstance(own, dict) else None
+    if isinstance(declared, str) and declared.isidentifier():
+        return declared
+    found = _ID.match(cell["id"]) if isinstance(cell.get("id"), str) else None
+    return found.group(1) if found else None
+
+
+def exercise_in(source: str) -> str | None:
+    """Return the exercise that the comment at the head of a cell names."""
+    for line in source.splitlines()[:4]:
+        found = _COMMENT.match(line)
+        if found:
+            return found.group(1)
+    return None
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise NotebookError(
+            f"{path.name}: no such notebook in {path.parent}. `make notebooks` writes "
+            "the untouched one; SUBMISSION= names another folder or notebook."
+        ) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise NotebookError(f"{path.name}: it is not a file; wanted a notebook.")
+    if status.st_size > LARGEST_FILE:
+        raise NotebookError(
+            f"{path.name}: it is {status.st_size >> 20} MB, more than the "
+            f"{LARGEST_FILE >> 20} MB that are read. Clear its outputs and save it."
+        )
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise NotebookError(_not_json(path, status.st_size, error)) from error
+    except OSError as error:
+        raise NotebookError(f"{path.name}: it cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise NotebookError(
+            f"{path.name}: it holds JSON and not a notebook (a list or a value; wanted "
+            "an object with cells). Restore it with `make notebooks`."
+        )
+    return document
+
+
+def _not_json(path: Path, size: int, error: Exception) -> str:
+    mend = "Save it again from JupyterLab, or restore it with `make notebooks`."
+    if size == 0:
+        return f"{path.name}: the file is empty. {mend}"
+    if isinstance(error, json.JSONDecodeError):
+        where = f"line {error.lineno}, column {error.colno}"
+        if error.pos >= len(error.doc.rstrip()) - 1 or "Unterminated" in error.msg:
+            return f"{path.name}: the file is cut off at {where}. {mend}"
+        return f"{path.name}: it is not JSON ({error.msg} at {where}). {mend}"
+    return f"{path.name}: it is not JSON text. {mend}"
+
+
+def _source(cell: dict[str, Any]) -> str | None:
+    source = cell.get("source")
+    if isinstance(source, list) and all(isinstance(line, str) for line in source):
+        source = "".join(source)
+    if not isinstance(source, str):
+        return None
+    return source if len(source) <= LARGEST_CELL else source[: LARGEST_CELL + 1]

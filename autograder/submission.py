@@ -1,0 +1,240 @@
+"""What is graded: a folder of notebooks, one notebook, or the course's own answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+from autograder.exercise import Exercise
+from autograder.notebooks import (
+    LARGEST_CELL,
+    Notebook,
+    NotebookError,
+    exercise_in,
+    read_notebook,
+)
+
+REFERENCES = "solutions"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The cell that answers an exercise, or why there is none.
+
+    Args:
+        source: the cell as it stands, magic line included; empty where ``trouble``
+            says why.
+        trouble: for the learner.
+        note: something to say that keeps nothing from being graded.
+    """
+
+    source: str = ""
+    trouble: str = ""
+    note: str = ""
+
+
+class Submission(Protocol):
+    """Where answers come from."""
+
+    name: str
+
+    def answer(self, exercise: Exercise) -> Answer:
+        """Return the cell of one exercise."""
+
+    def covers(self, exercise: Exercise) -> bool:
+        """Say whether the exercise's chapter is part of what was handed in."""
+
+
+@dataclass
+class References:
+    """The course's own answers, read as text from their marked regions."""
+
+    name: str = REFERENCES
+
+    def answer(self, exercise: Exercise) -> Answer:
+        """Return the solved cell."""
+        from autograder.authoring.regions import RegionError, cell_source
+
+        try:
+            return Answer(cell_source(exercise, solved=True))
+        except RegionError as error:
+            return Answer(trouble=str(error))
+
+    def covers(self, exercise: Exercise) -> bool:
+        """Every chapter has its answers."""
+        return True
+
+
+@dataclass
+class Cells:
+    """Cells by exercise, as a notebook's kernel recorded them."""
+
+    cells: Mapping[str, str]
+    name: str = "notebook"
+
+    def answer(self, exercise: Exercise) -> Answer:
+        """Return the recorded cell."""
+        source = self.cells.get(exercise.id)
+        if source is None:
+            return Answer(trouble=_no_cell(exercise, "this notebook"))
+        return checked(source, exercise)
+
+    def covers(self, exercise: Exercise) -> bool:
+        """Only what was run is there."""
+        return exercise.id in self.cells
+
+
+@dataclass
+class Notebooks:
+    """Notebooks on disk: a folder of chapters, or one file."""
+
+    path: Path
+    name: str = ""
+    _read: dict[Path, Notebook | str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.name = self.name or str(self.path)
+
+    def answer(self, exercise: Exercise) -> Answer:
+        """Return the cell from the notebook of the exercise's chapter."""
+        path = self._path(exercise)
+        if path is None:
+            return Answer(
+                trouble=f"no notebook NN_{exercise.stem}.ipynb in {self.path}. "
+                "`make notebooks` writes the untouched one."
+            )
+        if path not in self._read:
+            try:
+                self._read[path] = read_notebook(path)
+            except NotebookError as error:
+                self._read[path] = str(error)
+        notebook = self._read[path]
+        if isinstance(notebook, str):
+            return Answer(trouble=notebook)
+        cells = notebook.cells.get(exercise.id, [])
+        if not cells:
+            return Answer(trouble=_no_cell(exercise, path.name))
+        if len(set(cells)) > 1:
+            return Answer(
+                trouble=f"{path.name} has {len(cells)} cells for exercise "
+                f"{exercise.id}; wanted one. Delete those that do not count, or their "
+                "`exercise:` line."
+            )
+        answer = checked(cells[0], exercise)
+        if len(cells) == 1:
+            return answer
+        return replace(
+            answer,
+            note=f"{path.name} has {len(cells)} cells for exercise {exercise.id}; "
+            "wanted one. They are the same, so it was graded once.",
+        )
+
+    def covers(self, exercise: Exercise) -> bool:
+        """A single notebook covers its own chapter; a folder covers all."""
+        if self.path.is_dir() or not self.path.exists():
+            return True
+        return self._path(exercise) is not None
+
+    def _path(self, exercise: Exercise) -> Path | None:
+        if not self.path.is_dir():
+            if not self.path.exists() or self._holds(exercise):
+                return self.path
+            return None
+        found = sorted(self.path.glob(f"[0-9][0-9]_{exercise.stem}.ipynb"))
+        plain = self.path / f"{exercise.stem}.ipynb"
+        return found[0] if found else plain if plain.exists() else None
+
+    def _holds(self, exercise: Exercise) -> bool:
+        """Say whether a single notebook is the exercise's chapter.
+
+        Its name says so, however the file was renamed around it; else its cells do.
+        A file that says nothing either way is taken as whatever is asked for.
+        """
+        if exercise.stem in self.path.stem:
+            return True
+        try:
+            cells = read_notebook(self.path).cells
+        except NotebookError:
+            return _is_no_chapter(self.path.stem)
+        return exercise.id in cells
+
+
+def open_submission(name: str) -> Submission:
+    """Return the submission that a path, or the word ``solutions``, stands for."""
+    # The folder of that name holds kernels, never notebooks.
+    if name == REFERENCES:
+        return References()
+    return Notebooks(Path(name))
+
+
+def checked(source: str, exercise: Exercise) -> Answer:
+    """Return the cell, or what keeps it from being graded."""
+    if len(source) > LARGEST_CELL:
+        return Answer(
+            trouble=f"the cell of {exercise.id} is longer than {LARGEST_CELL >> 20} MB. "
+            "An answer is a few dozen lines: remove the data from it."
+        )
+    if not source.strip():
+        return Answer(
+            trouble=f"the cell of {exercise.id} is empty. Restore it with "
+            "`make notebooks`, then write your answer."
+        )
+    language: Literal["cuda", "python"] = "cuda" if is_cuda(source) else "python"
+    if language != exercise.language:
+        wanted = (
+            "begin with %%cuda"
+            if exercise.language == "cuda"
+            else "be Python, without %%cuda"
+        )
+        return Answer(trouble=f"the cell of {exercise.id} must {wanted}.")
+    return Answer(source=source)
+
+
+def is_cuda(source: str) -> bool:
+    """Say whether a cell is CUDA C++."""
+    return source.lstrip().startswith("%%cuda")
+
+
+def code_of(source: str) -> str:
+    """Return a cell's text with its magic line blanked: lines keep their numbers."""
+    lines = source.split("\n")
+    for number, line in enumerate(lines):
+        if line.strip():
+            if line.lstrip().startswith("%%cuda"):
+                lines[number] = ""
+            break
+    # As the notebook's magic hands it over: one text, one place in the cache.
+    text = "\n".join(lines)
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _no_cell(exercise: Exercise, where: str) -> str:
+    heading = "// exercise:" if exercise.language == "cuda" else "# exercise:"
+    return (
+        f"{where} has no cell for exercise {exercise.id}. Its cell has the line "
+        f"`{heading} {exercise.id}` at its head: put that line back, or restore the "
+        "cell with `make update`."
+    )
+
+
+def _is_no_chapter(stem: str) -> bool:
+    """Say whether a file's name fits no chapter, so that it may be any of them."""
+    from autograder.exercises import all_exercises
+
+    return not any(e.stem in stem for e in all_exercises().values())
+
+
+__all__ = [
+    "Answer",
+    "Cells",
+    "Notebooks",
+    "References",
+    "Submission",
+    "checked",
+    "code_of",
+    "exercise_in",
+    "is_cuda",
+    "open_submission",
+]

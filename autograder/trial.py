@@ -1,0 +1,249 @@
+"""One answer's trial: a worker with the cells in it, tried on one case after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from autograder.exercise import Case, Exercise, Problem, Value
+from autograder.oracle import Verdict, draw, judge, poison
+from autograder.words import return_trouble, trouble_message
+from autograder.worker.tensors import dtype_name, span, to_bytes
+from autograder.worker.wire import Header
+from autograder.workers import InfrastructureError, Worker
+
+# What is compared with the reference is held in memory: a declaration over this is
+# a mistake of the course's.
+_LARGEST_OUTPUT = 1 << 30
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Wall time for each step of a trial, in seconds.
+
+    Args:
+        prepare: compile, or run the cell.
+        case: one case, launch to outputs.
+        kernel: one launch under the emulator, which can say where it hangs; less
+            than ``case``, so that it can.
+        all: every case together.
+    """
+
+    prepare: float = 40.0
+    case: float = 12.0
+    kernel: float = 6.0
+    all: float = 90.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that a trial runs: its exercise, its language, its text."""
+
+    id: str
+    language: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of one case.
+
+    Args:
+        trouble: what kept it from giving outputs, for the learner; '' if nothing.
+        kind: the trouble's kind.
+        verdict: on its outputs, where there are any.
+        problem: the case's values, to ask further questions with.
+        poisons: what each output held before.
+        detail: facts about the trouble.
+    """
+
+    trouble: str = ""
+    kind: str = ""
+    verdict: Verdict | None = None
+    problem: Problem | None = None
+    poisons: dict[str, bytes] = field(default_factory=dict)
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def right(self) -> bool:
+        """Whether it ran and all of it was right."""
+        return not self.trouble and self.verdict is not None and self.verdict.right
+
+
+def prepare(
+    worker: Worker, exercise: Exercise, cells: Sequence[Cell], deadlines: Deadlines
+) -> Header | None:
+    """Load the cells into the worker; return the trouble that it met, if any."""
+    answer, _ = worker.ask(
+        {
+            "op": "prepare",
+            "prelude": exercise.prelude,
+            "cells": [vars(cell) for cell in cells],
+            "name": exercise.name,
+            "entry": exercise.entry,
+        },
+        deadline_s=deadlines.prepare,
+    )
+    return None if answer.get("ok") is True else answer
+
+
+def try_case(
+    worker: Worker,
+    exercise: Exercise,
+    case: Case,
+    *,
+    seed: int,
+    purpose: str,
+    device: str,
+    deadlines: Deadlines,
+) -> Tried:
+    """Run the answer on one case and judge what it made."""
+    problem = draw(exercise, case, seed, purpose)
+    poisons = poisons_for(exercise, problem, seed)
+    header, blobs = pack_problem(exercise, problem, poisons, device)
+    header |= {"op": "run", "deadline_s": deadlines.kernel}
+    sizes = [_bytes_of(o.shape, o.dtype) for o in problem.outputs.values()]
+    answer, data = worker.ask(header, blobs, deadline_s=deadlines.case, sizes=sizes)
+    if answer.get("ok") is not True:
+        return Tried(
+            trouble=trouble_message(answer, exercise),
+            kind=str(answer.get("kind")),
+            problem=problem,
+            detail={"line": answer.get("line") or 0},
+        )
+    trouble = _side_effects(exercise, problem, answer)
+    if trouble:
+        return Tried(trouble=trouble, kind="side effect", problem=problem)
+    if exercise.entry == "function":
+        returned = answer.get("returned")
+        trouble = return_trouble(
+            exercise,
+            returned if isinstance(returned, list) else [],
+            dict(problem.outputs),
+            device,
+        )
+        if trouble:
+            return Tried(trouble=trouble, kind="return", problem=problem)
+    if [len(piece) for piece in data] != sizes:
+        return Tried(trouble="it gave no outputs", kind="return", problem=problem)
+    verdict = judge(
+        exercise,
+        case,
+        problem,
+        dict(zip(problem.outputs, data, strict=True)),
+        poisons,
+    )
+    return Tried(verdict=verdict, problem=problem, poisons=poisons)
+
+
+def poisons_for(exercise: Exercise, problem: Problem, seed: int) -> dict[str, bytes]:
+    """Return what each output buffer holds before a kernel writes to it."""
+    if exercise.entry == "function":
+        return {}
+    return {
+        name: poison(name, out.dtype, _count(out.shape), seed)
+        for name, out in problem.outputs.items()
+        if problem.arguments[name] is None
+    }
+
+
+def pack_problem(
+    exercise: Exercise, problem: Problem, poisons: dict[str, bytes], device: str
+) -> tuple[Header, list[bytes]]:
+    """Turn a case's values into a header and raw bytes."""
+    arguments: list[Header] = []
+    blobs: list[bytes] = []
+    for name, value in problem.arguments.items():
+        if value is None:
+            out = problem.outputs[name]
+            spec = _spec(name, out.dtype, out.shape, _row_major(out.shape))
+            data = poisons[name]
+        elif isinstance(value, torch.Tensor):
+            stretch, _ = span(value)
+            spec = _spec(name, value.dtype, tuple(value.shape), value.stride())
+            data = to_bytes(stretch)
+        else:
+            arguments.append(_scalar(name, value))
+            continue
+        arguments.append({**spec, "blob": len(blobs)})
+        blobs.append(data)
+    header: Header = {
+        "name": exercise.name,
+        "entry": exercise.entry,
+        "device": device,
+        "arguments": arguments,
+        "outputs": [
+            {"name": n, "dtype": dtype_name(o.dtype), "shape": list(o.shape)}
+            for n, o in problem.outputs.items()
+        ],
+    }
+    if problem.launch is not None:
+        header["launch"] = {
+            "grid": list(problem.launch.grid),
+            "block": list(problem.launch.block),
+            "shared": problem.launch.shared,
+        }
+    return header, blobs
+
+
+def _side_effects(exercise: Exercise, problem: Problem, answer: Header) -> str:
+    """Say what the answer wrote that it should not have; '' if nothing."""
+    names = set(problem.arguments)
+    trespass = answer.get("trespass")
+    for name, sides in trespass.items() if isinstance(trespass, dict) else ():
+        if name in names:
+            side = "before its first" if sides == ["before"] else "past its last"
+            return (
+                f"it writes outside of {name}, {side} element. Which threads have no "
+                "element of their own? They must write nothing."
+            )
+    changed = answer.get("changed")
+    for name in changed if isinstance(changed, list) else ():
+        if name in names:
+            return f"it changes its input {name}; only the output is its to write."
+    return ""
+
+
+def _spec(
+    name: str, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> Header:
+    return {
+        "name": name,
+        "kind": "tensor",
+        "dtype": dtype_name(dtype),
+        "shape": list(shape),
+        "strides": list(strides),
+    }
+
+
+def _scalar(name: str, value: Value) -> Header:
+    if isinstance(value, float):
+        # JSON has no NaN and no Inf; the hexadecimal form is exact, and has both.
+        return {"name": name, "kind": "float", "value": value.hex()}
+    return {"name": name, "kind": "int", "value": int(value)}
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= max(size, 1)
+    return tuple(strides)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _bytes_of(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    size = _count(shape) * dtype.itemsize
+    if size > _LARGEST_OUTPUT:
+        raise InfrastructureError(f"an output of {size:,} bytes is too large to judge")
+    return size

@@ -1,0 +1,119 @@
+"""Messages for learners: what was got, what was wanted, how to mend it."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from autograder.exercise import Exercise, Output
+from autograder.oracle import Wrong
+from autograder.worker.tensors import dtype_name
+
+# Terminal escapes (colours, titles, cursor moves), whole, before single controls go.
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.?)")
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
+
+
+def clean(text: object, limit: int = 4000) -> str:
+    """Return text from an untrusted process without what a terminal would obey."""
+    if not isinstance(text, str):
+        return ""
+    if len(text) > limit:
+        text = text[:limit] + " …"
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL.sub("", _ESCAPE.sub("", text))
+
+
+def trouble_message(trouble: dict[str, Any], exercise: Exercise) -> str:
+    """Say what went wrong in a worker, on the learner's line where it has one."""
+    message = clean(trouble.get("message"))
+    line = trouble.get("line")
+    cell = clean(trouble.get("cell"), 100)
+    where = f"line {line}" if isinstance(line, int) and line > 0 else ""
+    if where and cell and cell != exercise.id:
+        where += f" of the cell of {cell}, which this exercise needs"
+    text = clean(trouble.get("text"), 200).strip()
+    if where and text:
+        where += f" (`{text}`)"
+    return f"{where}: {message}" if where and not message.startswith("line ") else message
+
+
+def show(value: float | int | bool) -> str:
+    """Show a number so that two that differ look different."""
+    if isinstance(value, float):
+        if math.isnan(value) or math.isinf(value):
+            return str(value)
+        return f"{value:.9g}"
+    return str(value)
+
+
+def wrong_message(wrong: Wrong, case: str, writer: str) -> str:
+    """Say where an output is first wrong, what stands there, and who wrote it."""
+    count, total = int(wrong.wrong.sum()), wrong.wrong.numel()
+    place = ", ".join(map(str, wrong.place))
+    element = f"{wrong.output}[{place}]" if wrong.shape else wrong.output
+    if bool(wrong.untouched[wrong.index]):
+        what = f"{element} was never written; wanted {show(wrong.expected)}"
+    else:
+        what = f"{element} is {show(wrong.got)}; wanted {show(wrong.expected)}"
+    wrongs = "all" if count == total else f"{count:,} of {total:,}"
+    noun = "element is" if count == 1 else "elements are"
+    tail = f" {writer}" if writer else ""
+    return f"With {case}: {what}. {wrongs} {noun} wrong.{tail}"
+
+
+def writer_words(writer: list[list[int]]) -> str:
+    """Say which block and thread wrote the element."""
+    block, thread = (_index(part) for part in writer)
+    return f"Block {block}, thread {thread} wrote it."
+
+
+def return_trouble(
+    exercise: Exercise,
+    returned: list[Any],
+    wanted: dict[str, Output],
+    device: str,
+) -> str:
+    """Say how what a function returned differs from what it should; '' if it fits."""
+    if len(returned) != len(wanted):
+        got = f"{len(returned)} values"
+        plural = "" if len(wanted) == 1 else "s"
+        return f"{exercise.name} returned {got}; wanted {len(wanted)} tensor{plural}."
+    for item, (name, output) in zip(returned, wanted.items(), strict=True):
+        item = item if isinstance(item, dict) else {}
+        shape = "x".join(map(str, output.shape)) or "one element"
+        full = (
+            f"a {dtype_name(output.dtype)} tensor of shape {output.shape} on {device}"
+        )
+        kind = clean(item.get("type"), 100)
+        if kind != "Tensor":
+            article = "None" if kind == "NoneType" else f"a {kind}"
+            mend = " Is there a return?" if kind == "NoneType" else ""
+            return f"{exercise.name} returned {article}; wanted {full}.{mend}"
+        got_dtype = clean(item.get("dtype"), 40)
+        if got_dtype != dtype_name(output.dtype):
+            return (
+                f"{exercise.name} returned {name} as {got_dtype}; wanted "
+                f"{dtype_name(output.dtype)}. Make it with the inputs' dtype."
+            )
+        got_shape = item.get("shape")
+        if got_shape != list(output.shape):
+            seen = clean(str(got_shape), 100).strip("[]")
+            return (
+                f"{exercise.name} returned {name} with shape ({seen}); wanted "
+                f"{output.shape}, {shape}."
+            )
+        if item.get("device") != device:
+            return (
+                f"{exercise.name} returned {name} on {clean(item.get('device'), 20)}; "
+                f"wanted {device}, where its inputs are."
+            )
+    return ""
+
+
+def _index(part: list[int]) -> str:
+    used = part[: 1 + max((i for i, v in enumerate(part) if v), default=0)]
+    return str(used[0]) if len(used) == 1 else f"({', '.join(map(str, used))})"
