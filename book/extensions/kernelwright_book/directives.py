@@ -1,0 +1,187 @@
+"""Directives fed by what is declared and stored elsewhere: nothing is said twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from autograder.authoring import box, results
+from autograder.authoring.regions import RegionError, read_region
+from autograder.exercise import Exercise
+from autograder.exercises import all_exercises
+
+
+class Folded(nodes.General, nodes.Element):
+    """Something that opens on a click: ``<details>``, which the keyboard reaches."""
+
+
+def open_folded(visitor: Any, node: Folded) -> None:
+    """Write the opening of ``<details>`` with its summary."""
+    classes = " ".join(["kw-folded", *node["classes"]])
+    title = visitor.encode(node["summary"])
+    visitor.body.append(f'<details class="{classes}"><summary>{title}</summary>')
+    visitor.body.append('<div class="kw-folded-body">\n')
+
+
+def close_folded(visitor: Any, node: Folded) -> None:
+    """Close what ``open_folded`` opened."""
+    visitor.body.append("</div></details>\n")
+
+
+class _Ours(SphinxDirective):
+    """What our directives share."""
+
+    has_content = True
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def root(self) -> Path:
+        return Path(self.env.srcdir)
+
+    def markdown(self, text: str, parent: nodes.Element) -> None:
+        """Parse Markdown into ``parent``, with its errors at this directive."""
+        source, line = self.get_source_info()
+        lines = text.splitlines()
+        content = StringList(lines, items=[(source, line)] * len(lines))
+        self.state.nested_parse(content, self.content_offset, parent)
+
+    def body(self, parent: nodes.Element) -> None:
+        self.state.nested_parse(self.content, self.content_offset, parent)
+
+    def exercise(self) -> Exercise:
+        name = self.arguments[0].strip()
+        try:
+            return all_exercises()[name]
+        except KeyError:
+            raise self.error(f"no exercise is declared as {name!r}") from None
+
+
+class ExerciseBox(_Ours):
+    """``{exercise} id``: goal, requirements, points, from the declaration."""
+
+    def run(self) -> list[nodes.Node]:
+        exercise = self.exercise()
+        kind = f"kw-{exercise.kind}"
+        frame = nodes.admonition(classes=["kw-exercise", kind])
+        frame["ids"].append(f"exercise-{exercise.id.replace('_', '-')}")
+        self.set_source_info(frame)
+        title = nodes.title("", box.title(exercise))
+        frame += title
+        frame += nodes.paragraph("", box.facts(exercise), classes=["kw-facts"])
+        self.markdown(box.body(exercise), frame)
+        self.body(frame)
+        return [frame]
+
+
+class Hints(_Ours):
+    """``{hints} id``: the declared hints, each folded."""
+
+    def run(self) -> list[nodes.Node]:
+        folded: list[nodes.Node] = []
+        hints = self.exercise().hints
+        for number, hint in enumerate(hints, start=1):
+            one = Folded(summary=f"Hint {number} of {len(hints)}", classes=["kw-hint"])
+            self.markdown(hint, one)
+            folded.append(one)
+        frame = nodes.container(classes=["kw-hints"])
+        frame += folded
+        return [frame]
+
+
+class Solution(_Ours):
+    """``{solution} id``: the whole region, folded, and why it is so."""
+
+    def run(self) -> list[nodes.Node]:
+        if not self.config.kernelwright_solutions:
+            return []
+        exercise = self.exercise()
+        try:
+            region = read_region(self.root() / exercise.source, exercise.id)
+        except RegionError as error:
+            raise self.error(str(error)) from None
+        one = Folded(summary=f"Solution: {exercise.title}", classes=["kw-solution"])
+        code = nodes.literal_block(region.text_solved, region.text_solved)
+        code["language"] = "cuda" if region.language == "cuda" else "python"
+        one += code
+        self.body(one)
+        return [one]
+
+
+class Results(_Ours):
+    """``{results} name``: a table of stored measurements."""
+
+    has_content = False
+    option_spec: ClassVar = {
+        "rows": directives.unchanged,
+        "columns": directives.unchanged_required,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        rows = [r.strip() for r in self.options.get("rows", "").split(",")]
+        try:
+            columns = results.parse_columns(self.options.get("columns", ""))
+            table = results.table(
+                self.arguments[0].strip(),
+                [row for row in rows if row],
+                columns,
+                self.root() / "benchmarks/results",
+            )
+        except results.ResultsError as error:
+            raise self.error(str(error)) from None
+        frame = nodes.container(classes=["kw-results"])
+        self.markdown(table.markdown(), frame)
+        return [frame]
+
+
+class Questions(_Ours):
+    """``{questions}``: what to predict before going on; not graded."""
+
+    required_arguments = 0
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        title = self.arguments[0] if self.arguments else "Before you go on"
+        frame = nodes.admonition(classes=["kw-questions"])
+        self.set_source_info(frame)
+        frame += nodes.title("", title)
+        self.body(frame)
+        return [frame]
+
+
+class Dropdown(_Ours):
+    """``{dropdown} title``: an aside that opens on a click."""
+
+    def run(self) -> list[nodes.Node]:
+        one = Folded(summary=self.arguments[0], classes=["kw-aside"])
+        self.body(one)
+        return [one]
+
+
+class ResultRole(SphinxRole):
+    """``{result}`file/row/key:format```: one stored value in a sentence."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        folder = Path(self.env.srcdir) / "benchmarks/results"
+        try:
+            text = results.value(self.text, folder)
+        except results.ResultsError as error:
+            message = self.inliner.reporter.error(str(error), line=self.lineno)
+            return [nodes.inline("", self.text)], [message]
+        if text == results.MISSING:
+            return [nodes.emphasis("", text)], []
+        return [nodes.inline("", text, classes=["kw-result"])], []
+
+
+DIRECTIVES = {
+    "exercise": ExerciseBox,
+    "hints": Hints,
+    "solution": Solution,
+    "results": Results,
+    "questions": Questions,
+    "dropdown": Dropdown,
+}

@@ -1,0 +1,140 @@
+"""Chapters as notebooks for the book: run with the answers, shown with the stubs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from sphinx.errors import SphinxError
+
+from autograder.authoring.chapters import Chapter, parse_chapter
+from autograder.authoring.notebooks import default_edition, with_stubs
+from autograder.authoring.regions import cell_source
+from kernelwright.cache import digest
+
+# An executed chapter is stale when anything changes that its cells may import or read.
+_READ_BY_CHAPTERS = ("kernelwright", "solutions", "autograder", "benchmarks/results")
+_SOURCES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".json"}
+
+_WITH_ANSWER = '<p class="kw-with-answer">With the answer in place:</p>'
+
+
+class ChapterFailed(SphinxError):
+    """A chapter's cell raised while the book was built."""
+
+    category = "A chapter does not run"
+
+
+def read(text: str, *, path: str, timeout: int, merge_streams: bool) -> NotebookNode:
+    """Read a chapter for myst-nb: executed with its answers, showing its stubs."""
+    chapter_path = Path(path)
+    root = chapter_path.resolve().parents[1]
+    edition = default_edition(root)
+    chapter = parse_chapter(with_stubs(text, chapter_path, edition), chapter_path)
+    notebook = _solved(chapter, root)
+    key = digest(nbformat.writes(notebook), tree_hash(root), sys.version)
+    stored = root / "_build/executed" / f"{chapter_path.stem}.{key}.ipynb"
+    if stored.exists():
+        executed = nbformat.read(stored, as_version=4)
+    else:
+        executed = execute(notebook, chapter_path, timeout)
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        for old in stored.parent.glob(f"{chapter_path.stem}.*.ipynb"):
+            old.unlink()
+        nbformat.write(executed, stored)
+    if merge_streams:
+        for cell in executed.cells:
+            _merge_streams(cell)
+    return _with_stubs_shown(executed, chapter)
+
+
+def tree_hash(root: Path) -> str:
+    """Hash every source file that a chapter's cells may import or read."""
+    parts: list[str | bytes] = []
+    for folder in _READ_BY_CHAPTERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in _SOURCES and path.is_file():
+                parts += [path.relative_to(root).as_posix(), path.read_bytes()]
+    return digest(*parts)
+
+
+def _solved(chapter: Chapter, root: Path) -> NotebookNode:
+    exercises = default_edition(root).exercises
+    notebook = new_notebook()
+    for number, cell in enumerate(chapter.cells):
+        name = f"cell-{number}"
+        if cell.kind == "markdown":
+            notebook.cells.append(new_markdown_cell(cell.source, id=name))
+            continue
+        source = cell.source
+        if cell.exercise:
+            source = cell_source(exercises[cell.exercise], True, root)
+        metadata = {"tags": list(cell.tags)}
+        notebook.cells.append(new_code_cell(source, id=name, metadata=metadata))
+    notebook.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    # Where each cell begins in the chapter, so that a warning names the right line.
+    notebook.metadata["source_map"] = [cell.line - 1 for cell in chapter.cells]
+    return notebook
+
+
+def execute(notebook: NotebookNode, path: Path, timeout: int) -> NotebookNode:
+    """Run the notebook in the chapter's folder and return it with its outputs.
+
+    Raises:
+        ChapterFailed: a cell raised; the message holds the cell and the traceback.
+    """
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    try:
+        return client.execute(env={**os.environ, "PYTHONPATH": _python_path(path)})
+    except CellExecutionError as error:
+        raise ChapterFailed(f"{path}: {error}") from None
+
+
+def _python_path(path: Path) -> str:
+    here = str(path.resolve().parents[1])
+    return os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))
+
+
+def _merge_streams(cell: NotebookNode) -> None:
+    merged: list[NotebookNode] = []
+    for output in cell.get("outputs", []):
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and output.output_type == "stream"
+            and last.output_type == "stream"
+            and last.name == output.name
+        ):
+            last.text += output.text
+        else:
+            merged.append(output)
+    if cell.cell_type == "code":
+        cell.outputs = merged
+
+
+def _with_stubs_shown(executed: NotebookNode, chapter: Chapter) -> NotebookNode:
+    for cell, shown in zip(executed.cells, chapter.cells, strict=True):
+        if shown.exercise:
+            cell.source = shown.source
+        if shown.source.startswith("check(") and cell.outputs:
+            note = nbformat.v4.new_output(
+                "display_data", {"text/html": _WITH_ANSWER, "text/plain": ""}
+            )
+            cell.outputs.insert(0, note)
+    return executed
