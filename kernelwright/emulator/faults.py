@@ -8,7 +8,8 @@ from collections.abc import Callable
 from kernelwright.emulator.launch import Outcome, Waiter
 from kernelwright.errors import KernelDeadlock, KernelFault, KernelTimeout
 
-FINE, SIGNAL, ASSERT, TRAP, BARRIER, SYNC_MASK, DEADLOCK, TIMEOUT, ABANDONED = range(9)
+FINE, SIGNAL, ASSERT, TRAP, BARRIER, SYNC_MASK, DEADLOCK, TIMEOUT = range(8)
+ABANDONED, MISUSE = 8, 9
 
 _OPERATIONS = {
     1: "__syncwarp",
@@ -52,6 +53,11 @@ def fault_of(
             f"could not run: {text}" if text else "called __trap()"
         )
         return KernelFault(message, kind="trap", line=line, block=block, thread=thread)
+    if kind == MISUSE:
+        message = f"{kernel}{_at(line)}: {where} {text}"
+        return KernelFault(
+            message, kind="memory", line=line, block=block, thread=thread
+        )
     if kind == BARRIER:
         message = (
             f"{kernel}: the threads of block {_index(block)} meet at different "

@@ -213,7 +213,7 @@ class Library:
 
 def readable_type(text: str) -> str:
     """Drop the emulator's own namespaces from a type's name."""
-    return text.replace("kwemu_half::", "")
+    return re.sub(r"\bkwemu_\w+::", "", text)
 
 
 def worker_count() -> int:

@@ -23,6 +23,10 @@ _DYNAMIC = re.compile(
     r"\b__shared__\b(?P<between2>[^;{}()=]*?)\bextern\b"
 )
 _ALIGNMENT = re.compile(r"\b(?:alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)")
+# nvcc takes the alignment on either side of __shared__, C++ only before thread_local.
+_SHARED_ALIGNED = re.compile(
+    r"\b__shared__\b(?P<gap>\s+)(?P<alignment>alignas\s*\((?:[^()]|\([^()]*\))*\))"
+)
 _ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b")
 
 
@@ -75,6 +79,11 @@ def prepare(source: str) -> Prepared:
         if edit is not None:
             edits.append((match.start(), end, edit))
             has_global = has_global or not inside
+    taken = [(start, end) for start, end, _ in edits]
+    for match in _SHARED_ALIGNED.finditer(masked):
+        if not any(start <= match.start() < end for start, end in taken):
+            swapped = f"{match['alignment']}{match['gap']}__shared__"
+            edits.append((match.start(), match.end(), swapped))
     for match in _ASM.finditer(masked):
         edits.append((match.start(), match.end(), "kwemu_inline_asm"))
     text = source

@@ -37,6 +37,7 @@ enum Kind : int32_t {
     kDeadlock = 6,
     kTimeout = 7,
     kAbandoned = 8,   // the caller gave up, or another block failed
+    kMisuse = 9,      // a wrapper was given what the GPU's instruction does not take
 };
 
 // One line of "who waits where". Python knows this layout (launch.py).

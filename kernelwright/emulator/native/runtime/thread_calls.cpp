@@ -69,4 +69,6 @@ void kwemu_assert_failed(const char* expression, int line) {
 
 void kwemu_trap(int line) { self->fail(kTrap, line); }
 
+void kwemu_misuse(const char* what, int line) { self->fail(kMisuse, line, 0, 0, what); }
+
 }  // extern "C"

@@ -74,6 +74,7 @@ void kwemu_sleep(unsigned nanoseconds);
 int kwemu_printf(const char* format, ...) __attribute__((format(printf, 1, 2)));
 [[noreturn]] void kwemu_assert_failed(const char* expression, int line);
 [[noreturn]] void kwemu_trap(int line);
+[[noreturn]] void kwemu_misuse(const char* what, int line);
 
 }  // extern "C"
 

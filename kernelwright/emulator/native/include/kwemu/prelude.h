@@ -31,6 +31,9 @@
 #include "integer_math.h"
 #include "float_math.h"
 #include "half_types.h"
+#include "matrix.h"
+#include "wmma.h"
+#include "cooperative_groups.h"
 #include "output.h"
 #include "thunk.h"
 

@@ -1,0 +1,2 @@
+// <cooperative_groups/scan.h>: see kwemu/cooperative_groups.h.
+#include <cooperative_groups.h>

@@ -1,0 +1,1 @@
+// <device_launch_parameters.h>: what a kernel needs of it is there without any #include.
