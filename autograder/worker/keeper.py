@@ -56,7 +56,8 @@ def keep(
     system.become_subreaper()
     folder = tempfile.mkdtemp(prefix="kw-")
     how = Confinement.from_header(options, folder)
-    private = namespaces and own_namespaces(how.cuda)
+    asked = namespaces and options.get("private", True)
+    private = asked and own_namespaces(how.cuda)
     before = _process_count()
     try:
         child = os.fork()

@@ -125,7 +125,7 @@ def _place(args: tuple[Any, ...], device: torch.device | str | None) -> torch.de
     if any(tensors_in(argument) for argument in args):
         return torch.device("cpu")
     # Nothing but captured tensors: a GPU that is in use is where they are.
-    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    in_use: bool = torch.cuda.is_initialized()
     return torch.device("cuda" if in_use else "cpu")
 
 

@@ -84,7 +84,7 @@ class DeviceClock:
         pairs = [(_event(), _event()) for _ in groups]
         self.settle()
         # Cycles at 2 GHz: a slower clock only makes the delay longer.
-        torch.cuda._sleep(int(self._queue_s * 2e9))  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(int(self._queue_s * 2e9))
         released = _event()
         released.record()
         for group, (start, stop) in zip(groups, pairs, strict=True):
@@ -94,11 +94,11 @@ class DeviceClock:
             for call in group:
                 call()
             stop.record()
-        full = not released.query()  # type: ignore[no-untyped-call]
+        full = not released.query()
         self.settle()
         return [start.elapsed_time(stop) for start, stop in pairs], full
 
 
 def _event() -> torch.cuda.Event:
     """Make an event that remembers when it was reached."""
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return torch.cuda.Event(enable_timing=True)

@@ -1,0 +1,298 @@
+"""The real court: a trusted process, a learner's process, and the clock between."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from autograder.exercise import Exercise
+from autograder.speed.channel import Gone, Late
+from autograder.speed.processes import TrustedProcess, held_still
+from autograder.speed.rounds import LearnerTurn
+from autograder.speed.verdict import Status
+from autograder.worker.wire import Header
+from autograder.workers import ForkServer, InfrastructureError, Worker, WorkerEnded
+
+TURN_S = 0.02
+"""How long a turn of the peer should take: 100 times what starting it takes."""
+
+_PART_OF_MEMORY = 0.35
+_SETUP_S = 180.0
+_TRUSTED_S = 60.0
+_PREPARE_S = 60.0
+_EMPTY_TURNS = 9
+_WARM_TURNS = 2
+_MOST_CHECKED = 8
+_CHECK_S = 0.3
+_SPARE_BYTES = 4 << 30
+"""GPU memory that a learner's process may take beside its outputs: a CUDA context,
+and room to work."""
+
+
+class Ruling(Exception):
+    """The hearing is over before its time."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status: Status = status
+        self.message = message
+
+
+class NotShared(Exception):
+    """This machine's processes cannot share device memory."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the trusted process found when it set up; see ``Trusted._on_setup``."""
+
+    facts: Header
+
+    def __getitem__(self, name: str) -> Any:
+        return self.facts[name]
+
+
+class GpuCourt:
+    """Runs the turns of one hearing on this machine's GPU.
+
+    Args:
+        exercise: has a ``speed``.
+        cells: what the learner wrote, as the worker's ``prepare`` takes it.
+        seed: what the inputs are drawn from.
+        server: forks the learner's process.
+        where: file of the exercise, where it is none of the course's.
+        private: whether the learner's process gets namespaces of its own.
+    """
+
+    def __init__(
+        self,
+        exercise: Exercise,
+        cells: Sequence[Header],
+        *,
+        seed: int,
+        server: ForkServer,
+        where: str | None = None,
+        private: bool = True,
+    ) -> None:
+        self._exercise, self._cells = exercise, list(cells)
+        self._server, self._private = server, private
+        self._turn = 0
+        self._worker: Worker | None = None
+        self._most_s = _PREPARE_S
+        self._checked = _MOST_CHECKED
+        self._learner_empty_s = 0.0
+        self._trusted = TrustedProcess()
+        try:
+            self.setting = Setting(
+                self._order(
+                    {
+                        "op": "setup",
+                        "exercise": exercise.id,
+                        "where": where,
+                        "seed": seed,
+                        "target_s": TURN_S,
+                        "part": _PART_OF_MEMORY,
+                    },
+                    within_s=_SETUP_S,
+                )
+            )
+            empties = [self._timed({"op": "empty"}) for _ in range(_EMPTY_TURNS)]
+            self._peer_empty_s = median(empties)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End every process of the hearing."""
+        self.dismiss()
+        self._trusted.close()
+
+    def now(self) -> float:
+        """Return the supervisor's monotonic clock, in seconds."""
+        return time.monotonic()
+
+    def peer(self) -> float:
+        """Run a turn of the peer while the learner's process is held still."""
+        with self._held():
+            return max(self._timed({"op": "peer"}) - self._peer_empty_s, 1e-9)
+
+    def admit(self) -> None:
+        """Start the learner's process, time what is not its doing, load its code."""
+        self._worker = self._server.spawn(private=self._private)
+        setting = self.setting
+        names = ("handle", "layout", "calls", "outputs", "launch")
+        attached = self._tell(
+            {"what": "attach", **{name: setting[name] for name in names}}
+        )
+        if attached.get("ok") is not True:
+            if "cuIpc" in str(attached.get("message")):
+                raise NotShared(str(attached.get("message")))
+            raise InfrastructureError(str(attached.get("message")))
+        # So far no line of the learner's has run: what these turns take is the
+        # machine's own, and is taken off every turn.
+        empties = [self._one_turn("empty").seconds for _ in range(_EMPTY_TURNS)]
+        self._learner_empty_s = median(empties)
+        self._demand(
+            self._ask(
+                {
+                    "op": "prepare",
+                    "prelude": self._exercise.prelude,
+                    "cells": self._cells,
+                    "name": self._exercise.name,
+                    "entry": self._exercise.entry,
+                }
+            )
+        )
+        chosen = {"name": self._exercise.name, "entry": self._exercise.entry}
+        self._demand(self._tell({"what": "choose", **chosen}))
+        for _ in range(_WARM_TURNS):
+            warm = self.learner()
+        # A turn that takes this much longer than the last one is stuck.
+        self._most_s = max(5.0, 20 * warm.seconds)
+
+    def learner(self) -> LearnerTurn:
+        """Run a turn of the learner's code on fresh inputs, and verify it."""
+        self._turn += 1
+        drawn = self._order({"op": "scalars", "turn": self._turn})
+        load = {"what": "load", "scalars": drawn["scalars"]}
+        self._demand(self._tell(load))
+        with self._held():
+            fresh = self._order({"op": "refresh", "turn": self._turn})
+        self._mind_memory(fresh["free"])
+        turn = self._one_turn("turn")
+        self._verify()
+        return turn
+
+    def dismiss(self) -> None:
+        """End the learner's process and all that it started."""
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            worker.end()
+
+    def _one_turn(self, what: str) -> LearnerTurn:
+        """Time one turn, from the word *go* until the outputs are sealed."""
+        start = time.monotonic()
+        told = self._tell({"what": what})
+        if told.get("ok") is not True:
+            self._demand(told)
+        # Only now is it drawn which elements are looked at.
+        key = secrets.randbits(60)
+        returned = told if self.setting["launch"] is None else None
+        sealed = self._request({"op": "seal", "key": key, "told": returned})
+        seconds = time.monotonic() - start
+        self._obeyed(sealed)
+        events = told.get("events_ms")
+        return LearnerTurn(
+            max(seconds - self._learner_empty_s, 1e-9),
+            events / 1e3 if isinstance(events, float) and events > 0 else None,
+        )
+
+    def _verify(self) -> None:
+        """Have the sealed outputs of some calls compared with the right ones."""
+        calls = range(self.setting["calls"])
+        chosen = random.SystemRandom().sample(calls, min(len(calls), self._checked))
+        start = time.monotonic()
+        found = self._order(
+            {"op": "check", "turn": self._turn, "calls": chosen, "whole": chosen[0]}
+        )["wrong"]
+        each_s = (time.monotonic() - start) / len(chosen)
+        self._checked = max(1, min(_MOST_CHECKED, int(_CHECK_S / max(each_s, 1e-6))))
+        if found is None:
+            return
+        at = f"{found['output']}[{found['index']}]"
+        if found.get("late"):
+            raise Ruling(
+                "failed",
+                f"At the timed size the outputs were not finished when your code said "
+                f"that it was done: {at} came later. The clock stops when the results "
+                "are there.",
+            )
+        raise Ruling(
+            "failed",
+            f"Wrong at the timed size ({self._exercise.speed.case.name}): {at} "  # type: ignore[union-attr]
+            f"is {found['got']}; wanted {found['expected']}. Every call gets new "
+            "inputs, and an index may pass what 16 or 32 bits hold.",
+        )
+
+    def _mind_memory(self, free: int) -> None:
+        """Stop a learner's process that fills the GPU's memory."""
+        returned = self.setting["returned_bytes"] * self.setting["calls"]
+        allowed = 2 * returned + _SPARE_BYTES
+        taken = self.setting["free"] - free
+        if taken > allowed:
+            raise Ruling(
+                "failed",
+                f"Your code took {taken / 1e9:.1f} GB of GPU memory at the timed "
+                f"size; {allowed / 1e9:.1f} GB are enough.",
+            )
+
+    def _held(self) -> AbstractContextManager[None]:
+        """Hold the learner's processes still, where there are any."""
+        pid = self._server.pid
+        if self._worker is None or pid is None:
+            return nullcontext()
+        return held_still(pid)
+
+    def _tell(self, request: Header) -> Header:
+        return self._ask({"op": "timed", **request})
+
+    def _ask(self, request: Header) -> Header:
+        """Ask the learner's process; how it ends, if it does, is the ruling."""
+        assert self._worker is not None
+        try:
+            answer, _ = self._worker.ask(request, deadline_s=self._most_s, sizes=())
+        except WorkerEnded as ended:
+            raise Ruling(ended.status, f"At the timed size: {ended.message}.") from None
+        return answer
+
+    def _demand(self, answer: Header) -> None:
+        """Rule on an answer that is an error."""
+        if answer.get("ok") is True:
+            return
+        from autograder.words import trouble_message
+
+        words = trouble_message(answer, self._exercise)
+        if answer.get("kind") == "toolchain":
+            raise InfrastructureError(words)
+        raise Ruling("failed", f"At the timed size: {words}")
+
+    def _timed(self, request: Header) -> float:
+        """Time a request to the trusted process."""
+        start = time.monotonic()
+        answer = self._request(request)
+        seconds = time.monotonic() - start
+        self._obeyed(answer)
+        return seconds
+
+    def _order(self, request: Header, within_s: float = _TRUSTED_S) -> Header:
+        answer = self._request(request, within_s)
+        self._obeyed(answer)
+        return answer
+
+    def _request(self, request: Header, within_s: float = _TRUSTED_S) -> Header:
+        try:
+            return self._trusted.channel.ask(request, within_s=within_s)
+        except (Gone, Late) as error:
+            how = "did not answer in time" if isinstance(error, Late) else str(error)
+            raise InfrastructureError(
+                f"the trusted process {how}. {self._trusted.said()}".strip()
+            ) from error
+
+    def _obeyed(self, answer: Header) -> None:
+        """Raise what kept the trusted process from doing what it was asked."""
+        if answer.get("ok") is True:
+            return
+        kind, message = answer.get("kind"), str(answer.get("message"))
+        if kind == "outputs":
+            raise Ruling("failed", message[:1].upper() + message[1:] + ".")
+        if kind == "room":
+            raise Ruling("not measured", f"Not measured: {message}.")
+        if kind == "driver" and "cuIpc" in message:
+            raise NotShared(message)
+        raise InfrastructureError(message)

@@ -1,0 +1,180 @@
+"""From what was measured to the verdict: what is believed, flagged or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from autograder.speed.bands import band_of
+from autograder.speed.rounds import LEAST_ROUNDS, Hearing
+from autograder.speed.verdict import SHARES, SpeedVerdict
+from kernelwright.measure.interval import Interval, median_interval
+
+IMPLAUSIBLE = 1.10
+"""Over this multiple of the measured copy bandwidth a result is an error."""
+
+_CLOCKS_AGREE = 0.10
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the machine and the work.
+
+    Args:
+        device: the GPU's name.
+        peer: the peer's name.
+        bytes_moved: least bytes that one call moves.
+        calls: calls in a turn.
+        copy_gbps: copy bandwidth measured in this run, in GB/s.
+        peak_gbps: the data sheet's memory bandwidth, where known.
+        flags: what the court noted.
+    """
+
+    device: str
+    peer: str
+    bytes_moved: int
+    calls: int
+    copy_gbps: float
+    peak_gbps: float | None = None
+    flags: tuple[str, ...] = ()
+
+
+def decide(hearing: Hearing, facts: Facts, bands: Mapping[str, float]) -> SpeedVerdict:
+    """Weigh a hearing.
+
+    Args:
+        hearing: the rounds.
+        facts: the machine and the work.
+        bands: the ratios that earn bronze, silver and gold.
+    """
+    lost = _undecidable(hearing, facts)
+    if lost is not None:
+        return lost
+    ratio = hearing.interval
+    time = median_interval([one.turn.seconds / facts.calls for one in hearing.kept])
+    gbps = facts.bytes_moved / time.median / 1e9
+    peers = [(one.before + one.after) / 2 / facts.calls for one in hearing.kept]
+    peer_gbps = facts.bytes_moved / median_interval(peers).median / 1e9
+    band = band_of(ratio.high, bands)
+    flags = [*facts.flags, *_flags(hearing, ratio, bands)]
+    common = SpeedVerdict(
+        status="passed",
+        message="",
+        ratio=ratio.median,
+        low=ratio.low,
+        high=ratio.high,
+        peer=facts.peer,
+        gbps=gbps,
+        peer_gbps=peer_gbps,
+        time_ms=time.median * 1e3,
+        rounds=len(hearing.kept),
+        voided=len(hearing.voided),
+        device=facts.device,
+    )
+    # What even the slow end of the interval claims is what must be possible.
+    claimed = facts.bytes_moved / time.high / 1e9
+    impossible = _impossible(claimed, facts)
+    if impossible is not None:
+        return replace(common, status="failed", message=impossible, flags=tuple(flags))
+    if claimed > facts.copy_gbps:
+        flags.append(
+            f"{claimed:,.0f} GB/s is above the copy bandwidth measured in this run, "
+            f"{facts.copy_gbps:,.0f} GB/s: possible where little is written"
+        )
+    return replace(
+        common,
+        message=_sentence(ratio, facts, bands),
+        share=SHARES[band],
+        band=band,
+        flags=tuple(flags),
+    )
+
+
+def _undecidable(hearing: Hearing, facts: Facts) -> SpeedVerdict | None:
+    """Say why there is no verdict on the speed, if there is none."""
+    counts = {
+        "rounds": len(hearing.kept),
+        "voided": len(hearing.voided),
+        "peer": facts.peer,
+        "device": facts.device,
+        "flags": facts.flags,
+    }
+    if hearing.unsettled:
+        return SpeedVerdict(
+            status="infrastructure error",
+            message=f"The GPU changed its own speed by "
+            f"{abs(hearing.end / hearing.calm - 1):.0%} while this was measured: "
+            "another program uses it, or it throttles. Grade again on a quiet GPU.",
+            **counts,  # type: ignore[arg-type]
+        )
+    if hearing.disturbed:
+        # Calm before and after, and not between: it was the learner's process.
+        return SpeedVerdict(
+            status="failed",
+            message="Work went on on the GPU after your code had returned, and "
+            "slowed down what it was measured against. Finish what you start before "
+            "you return.",
+            **counts,  # type: ignore[arg-type]
+        )
+    if len(hearing.kept) < LEAST_ROUNDS:
+        return SpeedVerdict(
+            status="timeout",
+            message=f"Only {len(hearing.kept)} of the {LEAST_ROUNDS} rounds that a "
+            "verdict needs fitted into the time: a turn takes far longer than the "
+            f"peer's ({facts.peer}).",
+            **counts,  # type: ignore[arg-type]
+        )
+    return None
+
+
+def _impossible(claimed: float, facts: Facts) -> str | None:
+    """Name the limit that a claimed bandwidth breaks, if it breaks one."""
+    limit, what = IMPLAUSIBLE * facts.copy_gbps, "1.10 times the copy bandwidth"
+    if facts.peak_gbps is not None and facts.peak_gbps < limit:
+        limit, what = facts.peak_gbps, "the data sheet's peak"
+    if claimed <= limit:
+        return None
+    return (
+        f"{claimed:,.0f} GB/s is more than {what}, {limit:,.0f} GB/s: not all of the "
+        "work was done while the clock ran."
+    )
+
+
+def _flags(hearing: Hearing, ratio: Interval, bands: Mapping[str, float]) -> list[str]:
+    """Note what a reader of the result should know."""
+    flags = []
+    if hearing.voided:
+        flags.append(
+            f"{len(hearing.voided)} rounds were thrown away: the peer's speed drifted"
+        )
+    low, high = band_of(ratio.low, bands), band_of(ratio.high, bands)
+    if low != high:
+        flags.append(f"between {low} and {high}: given the benefit of the doubt")
+    events = [
+        one.turn.events_s / one.turn.seconds
+        for one in hearing.kept
+        if one.turn.events_s is not None
+    ]
+    if events:
+        said = median_interval(events).median
+        if abs(said - 1) > _CLOCKS_AGREE:
+            flags.append(
+                f"device events in your process say {said:.2f} times what the "
+                "grader's clock says; the grader's clock decides"
+            )
+    return flags
+
+
+def _sentence(ratio: Interval, facts: Facts, bands: Mapping[str, float]) -> str:
+    """Say where the learner stands, and what the next band asks for."""
+    band = band_of(ratio.high, bands)
+    text = f"{ratio.median:.2f} of {facts.peer}"
+    if band == "none":
+        text += ", below bronze"
+    else:
+        text += f": {band}"
+    above = sorted(value for value in bands.values() if value > ratio.high)
+    if above:
+        name = next(name for name, value in bands.items() if value == above[0])
+        text += f". {name.capitalize()} begins at {above[0]:.2f}"
+    return text + "."

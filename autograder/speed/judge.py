@@ -1,0 +1,156 @@
+"""``judge_speed``: one exercise's hearing, from the cells to the verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autograder.exercise import Exercise
+from autograder.speed.bands import against_copy, bands_for
+from autograder.speed.court import GpuCourt, NotShared, Ruling
+from autograder.speed.decide import Facts, decide
+from autograder.speed.rounds import hear
+from autograder.speed.verdict import SpeedVerdict, not_measured
+from autograder.submission import code_of, is_cuda
+from autograder.worker.wire import Header
+from autograder.workers import ForkServer, InfrastructureError
+
+_TRIES = 2
+_AFTERWARDS_S = 3.0
+"""Kept back from the budget for the turns after the learner's process has gone."""
+
+_LEAST_S = 2.0
+
+
+def judge_speed(
+    exercise: Exercise,
+    cell_sources: Sequence[str],
+    *,
+    seed: int,
+    budget_s: float,
+    server: ForkServer | None = None,
+    where: str | None = None,
+) -> SpeedVerdict:
+    """Time an answer against its peer and say which band it earns.
+
+    Args:
+        exercise: what is judged; an answer that is not right must not come here.
+        cell_sources: cells as they stand in the notebook, magic line included:
+            those that the exercise needs, then its own.
+        seed: what the inputs are drawn from, on the device.
+        budget_s: wall seconds for everything.
+        server: forks workers that compile for the GPU; one is started if not given.
+        where: the file that declares the exercise, where it is none of the course's.
+
+    Returns:
+        The verdict; whatever goes wrong is in it, and no exception comes out.
+    """
+    if exercise.speed is None:
+        return not_measured("This exercise has no speed gate.")
+    from kernelwright.cuda import backend
+
+    if backend() != "gpu":
+        return not_measured("Speed is measured on a GPU only; there is none here.")
+    cells = _cells(exercise, cell_sources)
+    own = server is None
+    server = server or ForkServer(interpret=False, device="cuda")
+    start = time.monotonic()
+    try:
+        for _ in range(_TRIES):
+            left = budget_s - (time.monotonic() - start)
+            verdict = _try(exercise, cells, seed, max(left, _LEAST_S), server, where)
+            if verdict.status != "infrastructure error":
+                break
+        return verdict
+    finally:
+        if own:
+            server.close()
+
+
+def _try(
+    exercise: Exercise,
+    cells: list[Header],
+    seed: int,
+    budget_s: float,
+    server: ForkServer,
+    where: str | None,
+) -> SpeedVerdict:
+    """Hold one hearing; without namespaces where memory cannot be shared through."""
+    flags: tuple[str, ...] = ()
+    for private in (True, False):
+        try:
+            verdict = _hearing(exercise, cells, seed, budget_s, server, where, private)
+        except NotShared as error:
+            why = str(error)
+            flags = ("measured without namespaces of its own: CUDA needs it here",)
+            continue
+        except Ruling as ruling:
+            verdict = SpeedVerdict(status=ruling.status, message=ruling.message)
+        except InfrastructureError as error:
+            verdict = SpeedVerdict(status="infrastructure error", message=str(error))
+        return replace(verdict, flags=(*flags, *verdict.flags))
+    return not_measured(
+        "Not measured: this machine's processes cannot share GPU memory, which an "
+        f"honest measurement needs (WSL2 cannot). CUDA says: {why}."
+    )
+
+
+def _hearing(
+    exercise: Exercise,
+    cells: list[Header],
+    seed: int,
+    budget_s: float,
+    server: ForkServer,
+    where: str | None,
+    private: bool,
+) -> SpeedVerdict:
+    """Set the court up, hear, and decide."""
+    speed = exercise.speed
+    assert speed is not None
+    start = time.monotonic()
+    court = GpuCourt(
+        exercise, cells, seed=seed, server=server, where=where, private=private
+    )
+    try:
+        setting = court.setting
+        bands = bands_for(speed, setting["family"], setting["known"])
+        left = budget_s - (time.monotonic() - start) - _AFTERWARDS_S
+        left = max(left, _LEAST_S)
+        hearing = hear(court, bands, budget_s=left / 2, extended_s=left)
+    finally:
+        court.close()
+    by_copy = against_copy(speed, setting["known"])
+    facts = Facts(
+        device=setting["name"],
+        peer="copy bandwidth" if by_copy else speed.peer,
+        bytes_moved=setting["bytes_moved"],
+        calls=setting["calls"],
+        copy_gbps=setting["copy_gbps"],
+        peak_gbps=setting["peak_gbps"],
+        flags=_notes(setting.facts),
+    )
+    return decide(hearing, facts, bands)
+
+
+def _notes(facts: Header) -> tuple[str, ...]:
+    """Note what weakens the measurement."""
+    notes = []
+    if not facts["cold"]:
+        notes.append("the inputs fit in four L2 caches: memory is not all that counts")
+    if not facts["on_device"]:
+        notes.append("inputs were drawn on the CPU and rolled between calls")
+    return tuple(notes)
+
+
+def _cells(exercise: Exercise, sources: Sequence[str]) -> list[Header]:
+    """Name the cells and blank their magic lines, as the worker takes them."""
+    ids = [*exercise.needs, exercise.id][-len(sources) :]
+    return [
+        {
+            "id": name,
+            "language": "cuda" if is_cuda(source) else "python",
+            "source": code_of(source),
+        }
+        for name, source in zip(ids, sources, strict=True)
+    ]

@@ -1,0 +1,170 @@
+"""The order of a hearing: peer, learner, peer, ... until the ratio is known.
+
+Nothing here knows processes or GPUs: a ``Court`` runs the turns, and tests put a
+made-up one in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autograder.speed.bands import straddles
+from kernelwright.measure.interval import Interval, median_interval
+
+DRIFT = 0.05
+"""A peer that changes by more than this around a turn voids the round."""
+
+PRECISE = 0.02
+LEAST_ROUNDS = 7
+"""Six samples are the fewest whose range is a 95% interval of the median."""
+
+MOST_ROUNDS = 60
+_CALM_TURNS = 3
+
+
+@dataclass(frozen=True)
+class LearnerTurn:
+    """One turn of the learner's code.
+
+    Args:
+        seconds: by the supervisor's clock, from the word *go* until the outputs
+            were sealed, less what an empty turn takes.
+        events_s: what device events said inside the learner's process.
+    """
+
+    seconds: float
+    events_s: float | None = None
+
+
+class Court(Protocol):
+    """Runs turns. A turn calls the work as often for the peer as for the learner."""
+
+    def now(self) -> float:
+        """Return the supervisor's monotonic clock, in seconds."""
+
+    def peer(self) -> float:
+        """Run a turn of the peer and return its seconds."""
+
+    def admit(self) -> None:
+        """Start the learner's process and warm it up."""
+
+    def learner(self) -> LearnerTurn:
+        """Run a turn of the learner's code on fresh inputs, and verify it."""
+
+    def dismiss(self) -> None:
+        """End the learner's process and all that it started."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """A learner's turn between two of the peer.
+
+    Args:
+        before, after: seconds of the peer's turns around it.
+        turn: the learner's turn.
+    """
+
+    before: float
+    turn: LearnerTurn
+    after: float
+
+    @property
+    def ratio(self) -> float:
+        """The peer's time over the learner's."""
+        return (self.before + self.after) / 2 / self.turn.seconds
+
+    def drift(self, calm: float) -> float:
+        """Return how far the peer strayed: across the round, or from its calm."""
+        across = abs(self.after - self.before) / min(self.after, self.before)
+        slower = max(self.before, self.after) / calm - 1
+        return max(across, slower)
+
+
+@dataclass
+class Hearing:
+    """All that was measured in one hearing.
+
+    Args:
+        calm: the peer's median turn before the learner's process existed.
+        end: its median turn after that process was gone.
+        kept: rounds that count.
+        voided: rounds in which the peer drifted.
+    """
+
+    calm: float
+    end: float = 0.0
+    kept: list[Round] = field(default_factory=list)
+    voided: list[Round] = field(default_factory=list)
+
+    @property
+    def interval(self) -> Interval:
+        """The median ratio and its interval."""
+        return median_interval([one.ratio for one in self.kept])
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the peer itself changed from beginning to end."""
+        return abs(self.end - self.calm) / min(self.end, self.calm) > DRIFT
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether most rounds were void."""
+        return len(self.voided) > len(self.kept)
+
+
+def hear(
+    court: Court,
+    bands: Mapping[str, float],
+    *,
+    budget_s: float,
+    extended_s: float | None = None,
+) -> Hearing:
+    """Run turns until the ratio is known to 2%, or the time is up.
+
+    Args:
+        court: runs the turns.
+        bands: where the interval must not straddle a band, rounds go on for the
+            extended time.
+        budget_s: seconds for the rounds.
+        extended_s: seconds for them where a band is open; twice ``budget_s``
+            unless given.
+    """
+    calm = median_interval([court.peer() for _ in range(_CALM_TURNS)]).median
+    hearing = Hearing(calm)
+    try:
+        court.admit()
+        start = court.now()
+        extended = 2 * budget_s if extended_s is None else extended_s
+        before = court.peer()
+        while not _enough(hearing, bands, court.now() - start, budget_s, extended):
+            turn = court.learner()
+            after = court.peer()
+            one = Round(before, turn, after)
+            strayed = one.drift(hearing.calm) > DRIFT
+            (hearing.voided if strayed else hearing.kept).append(one)
+            before = after
+    finally:
+        court.dismiss()
+    hearing.end = median_interval([court.peer() for _ in range(_CALM_TURNS)]).median
+    return hearing
+
+
+def _enough(
+    hearing: Hearing,
+    bands: Mapping[str, float],
+    elapsed: float,
+    budget_s: float,
+    extended_s: float,
+) -> bool:
+    """Decide whether to stop: precise and on one side of every band, or late."""
+    heard = len(hearing.kept)
+    if elapsed >= extended_s or heard + len(hearing.voided) >= MOST_ROUNDS:
+        return True
+    if heard < LEAST_ROUNDS:
+        return elapsed >= budget_s
+    found = hearing.interval
+    if straddles(found.low, found.high, bands):
+        return False
+    return found.half_width <= PRECISE or elapsed >= budget_s

@@ -1,0 +1,172 @@
+"""The trusted process at the GPU: owns memory, inputs, peer and right answers.
+
+No line of a learner's runs here. It answers the supervisor's requests one by one;
+the clock is the supervisor's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autograder.exercise import Exercise
+from autograder.speed.bands import against_copy
+from autograder.speed.layout import scalars_of
+from autograder.speed.returned import WrongOutputs
+from autograder.speed.samples import Made
+from autograder.speed.stand import NoRoom, Stand, output_bytes
+from autograder.worker import device_memory, system
+from autograder.worker.tensors import dtype_name
+from autograder.worker.wire import Header, read_message, write_message
+from kernelwright.measure.datasheet import family_of, find_sheet
+
+
+class Trusted:
+    """Answers requests; one exercise a process."""
+
+    def __init__(self) -> None:
+        self._stand: Stand | None = None
+        self._made: list[Made] = []
+
+    def answer(self, request: Header) -> Header:
+        """Answer one request."""
+        operation: Callable[[Header], Header] = getattr(self, f"_on_{request['op']}")
+        try:
+            return {"ok": True, **operation(request)}
+        except WrongOutputs as error:
+            return {"ok": False, "kind": "outputs", "message": str(error)}
+        except NoRoom as error:
+            return {"ok": False, "kind": "room", "message": str(error)}
+        except device_memory.DriverError as error:
+            return {"ok": False, "kind": "driver", "message": str(error)}
+        except Exception:  # told to the supervisor, who makes an infrastructure error
+            return {"ok": False, "kind": "bug", "message": traceback.format_exc()}
+
+    @property
+    def stand(self) -> Stand:
+        """The stand that ``setup`` built."""
+        assert self._stand is not None, "setup comes first"
+        return self._stand
+
+    def _on_setup(self, request: Header) -> Header:
+        exercise = find_exercise(request["exercise"], request.get("where"))
+        assert exercise.speed is not None
+        facts = torch.cuda.get_device_properties(0)
+        sheet = find_sheet(facts.name)
+        stand = Stand.build(
+            exercise,
+            request["seed"],
+            target_s=request["target_s"],
+            by_copy=against_copy(exercise.speed, sheet is not None),
+            part=request["part"],
+        )
+        self._stand = stand
+        on_kernel = exercise.entry == "kernel"
+        self._made = stand.made_here() if on_kernel else []
+        # Compile, warm and take the memory that checking needs, before anyone waits.
+        stand.seal(self._made, 0)
+        stand.draws.expected(stand.problem)
+        for _ in range(3):
+            stand.work()
+        free, total = torch.cuda.mem_get_info()
+        launch = stand.problem.launch
+        return {
+            "name": facts.name,
+            "family": family_of((facts.major, facts.minor)),
+            "known": sheet is not None,
+            "peak_gbps": sheet.memory_gbps if sheet else None,
+            "copy_gbps": stand.copy_gbps,
+            "calls": stand.calls,
+            "cold": stand.layout.stride * stand.calls > 4 * int(facts.L2_cache_size),
+            "bytes_moved": exercise.speed.bytes_moved(exercise.speed.case),
+            "handle": stand.handle.hex(),
+            "layout": stand.layout.to_json(),
+            "outputs": []
+            if on_kernel
+            else [
+                {"shape": list(output.shape), "dtype": dtype_name(output.dtype)}
+                for output in stand.problem.outputs.values()
+            ],
+            "launch": {
+                "grid": list(launch.grid),
+                "block": list(launch.block),
+                "shared": launch.shared,
+            }
+            if launch is not None and on_kernel
+            else None,
+            "returned_bytes": 0 if on_kernel else output_bytes(stand.problem),
+            "free": free,
+            "total": total,
+            "on_device": stand.draws.on_device,
+        }
+
+    def _on_peer(self, request: Header) -> Header:
+        self.stand.work()
+        return {}
+
+    def _on_empty(self, request: Header) -> Header:
+        torch.cuda.synchronize()
+        return {}
+
+    def _on_scalars(self, request: Header) -> Header:
+        draws, turn = self.stand.draws, request["turn"]
+        return {
+            "scalars": [
+                scalars_of(draws.problem(turn, call))
+                for call in range(self.stand.calls)
+            ]
+        }
+
+    def _on_refresh(self, request: Header) -> Header:
+        self.stand.refresh(request["turn"])
+        return {"free": torch.cuda.mem_get_info()[0]}
+
+    def _on_seal(self, request: Header) -> Header:
+        if request["told"] is not None:
+            self._made = self.stand.made_there(request["told"])
+        self.stand.seal(self._made, request["key"])
+        return {}
+
+    def _on_check(self, request: Header) -> Header:
+        found = self.stand.check(request["turn"], request["calls"], request["whole"])
+        return {"wrong": found}
+
+
+def find_exercise(name: str, where: str | None) -> Exercise:
+    """Return an exercise of the course, or of the file ``where``."""
+    if where is None:
+        from autograder.exercises import all_exercises
+
+        return all_exercises()[name]
+    spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    found: dict[str, Any] = {one.id: one for one in module.EXERCISES}
+    exercise = found[name]
+    assert isinstance(exercise, Exercise)
+    return exercise
+
+
+def main(request_fd: int, reply_fd: int) -> None:
+    """Answer until the supervisor closes its end."""
+    warnings.simplefilter("ignore")
+    system.set_dumpable(False)
+    trusted = Trusted()
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            header, _ = read_message(request_fd)
+            write_message(reply_fd, trusted.answer(header))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
