@@ -1,4 +1,4 @@
-// expect: past the end of out
+// expect: it writes outside of out, past its last element
 __global__ void saxpy(float a, const float* __restrict__ x,
                       const float* __restrict__ y, float* __restrict__ out,
                       int n) {

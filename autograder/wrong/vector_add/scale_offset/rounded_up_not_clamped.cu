@@ -1,4 +1,4 @@
-// expect: past the end of out
+// expect: it writes outside of out, past its last element
 __global__ void scale_offset(const float* x, float scale, float offset,
                              float* out, int n) {
     int threads = gridDim.x * blockDim.x;

@@ -1,4 +1,4 @@
-// expect: expected
+// expect: elements are wrong
 #include <cuda_fp16.h>
 
 __global__ void vector_add(const float* x, const float* y, float* out,
