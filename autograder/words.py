@@ -59,10 +59,14 @@ def wrong_message(wrong: Wrong, case: str, writer: str) -> str:
         what = f"{element} was never written; wanted {show(wrong.expected)}"
     else:
         what = f"{element} is {show(wrong.got)}; wanted {show(wrong.expected)}"
-    wrongs = "all" if count == total else f"{count:,} of {total:,}"
-    noun = "element is" if count == 1 else "elements are"
+    if total == 1:
+        share = ""
+    elif count == total:
+        share = f" All {total:,} elements are wrong."
+    else:
+        share = f" {count:,} of {total:,} elements {'is' if count == 1 else 'are'} wrong."
     tail = f" {writer}" if writer else ""
-    return f"With {case}: {what}. {wrongs} {noun} wrong.{tail}"
+    return f"With {case}: {what}.{share}{tail}"
 
 
 def writer_words(writer: list[list[int]]) -> str:

@@ -35,7 +35,7 @@ def find_writer(header: Header, blobs: list[bytearray]) -> list[list[int]] | Non
         return None
     name = header["name"]
     first = kw.cuda.compile(header["source"], backend="emulator")[name]
-    types = [str(p.type) for p in first.signature.parameters]
+    types = [str(p) for p in first.signature.parameters]
     module = kw.cuda.compile(
         header["source"] + _second_entry(name, types), backend="emulator"
     )

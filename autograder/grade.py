@@ -1,0 +1,162 @@
+"""Grade a submission: every exercise, one after the other, written as it goes."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autograder import sandbox
+from autograder.exercise import Exercise
+from autograder.exercises import all_exercises
+from autograder.gradescope import results_json
+from autograder.judge import Judge
+from autograder.report import html_report
+from autograder.results import Record
+from autograder.submission import Submission
+from autograder.table import Progress
+
+GRADE, GRADESCOPE, REPORT = "grade.json", "results.json", "report.html"
+
+
+def select(only: Sequence[str], submission: Submission) -> list[Exercise]:
+    """Return the exercises to grade, in the order of the course.
+
+    Args:
+        only: ids or stems; none for all.
+        submission: what it does not cover is left out, unless it was asked for.
+
+    Raises:
+        ValueError: a name that is no exercise and no chapter.
+    """
+    every = list(all_exercises().values())
+    if not only:
+        return [e for e in every if submission.covers(e)]
+    for name in only:
+        if not any(name in (e.id, e.stem) for e in every):
+            ids = ", ".join(e.id for e in every)
+            stems = ", ".join(dict.fromkeys(e.stem for e in every))
+            raise ValueError(
+                f"ONLY={name}: no exercise and no chapter is called so. Exercises: "
+                f"{ids}. Chapters: {stems}."
+            )
+    return [e for e in every if e.id in only or e.stem in only]
+
+
+def grade(
+    submission: Submission,
+    exercises: Sequence[Exercise],
+    judge: Judge,
+    out: Path,
+    progress: Progress | None = None,
+) -> Record:
+    """Grade and write every report after each exercise: nothing done is lost."""
+    out.mkdir(parents=True, exist_ok=True)
+    record = _record(submission, judge)
+    judge.server.start()
+    _write(out, record)
+    for exercise in exercises:
+        if progress:
+            progress.begin(exercise.id)
+        result = judge.grade(
+            exercise, submission, progress.step if progress else None
+        )
+        record.results.append(result)
+        _write(out, record)
+        if progress:
+            progress.end(result)
+    record.finished = _now()
+    _write(out, record)
+    return record
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader sees all of it or what was there before.
+
+    What stands at ``path`` is replaced, never followed: a link that leads elsewhere
+    becomes a plain file.
+    """
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(scratch, 0o644)
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def _write(out: Path, record: Record) -> None:
+    write_atomically(out / GRADE, _dump(record.to_json()))
+    write_atomically(out / GRADESCOPE, _dump(results_json(record)))
+    write_atomically(out / REPORT, html_report(record))
+
+
+def _dump(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=1, allow_nan=False, default=str) + "\n"
+
+
+def _record(submission: Submission, judge: Judge) -> Record:
+    tier = judge.server.tier
+    notes = []
+    if not tier.trusted:
+        notes.append(
+            "this machine offers no sandbox: the grade is for the learner's own use, "
+            "not trusted"
+        )
+    return Record(
+        submission=submission.name,
+        seed=judge.seed,
+        device=_device(judge.device),
+        backend="gpu" if judge.device == "cuda" else "emulator",
+        sandbox={
+            "name": tier.name,
+            "trusted": tier.trusted,
+            "detail": tier.detail,
+            "words": tier.words,
+            "landlock": sandbox.landlock.version(),
+        },
+        versions={
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "kernelwright": _version(),
+        },
+        started=_now(),
+        notes=notes,
+    )
+
+
+def _device(device: str) -> str:
+    """Name the machine, without a word of what it can do."""
+    if device == "cuda":
+        try:
+            import kernelwright as kw
+
+            return str(kw.device().name)
+        except Exception:  # a name is not worth failing a grade for
+            return "NVIDIA GPU"
+    cores = len(os.sched_getaffinity(0))
+    return f"CPU ({platform.machine()}, {cores} cores), emulated; no GPU was used"
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("kernelwright")
+    except PackageNotFoundError:
+        return "from the checkout"
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,179 @@
+"""``check(f)`` and ``hint(f)``: the grader's own path, from inside a notebook.
+
+What is checked is the text of the exercise's cell, in a fresh worker, never the
+object that the notebook's memory holds: a helper that was defined elsewhere, or
+yesterday, cannot make an answer pass here and fail in ``make grade``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import linecache
+import os
+import threading
+from typing import Any
+
+from autograder.exercise import Exercise
+from autograder.exercises import all_exercises
+from autograder.judge import Judge
+from autograder.recorder import recorder
+from autograder.show import CheckResult, Hint, Notice
+from autograder.submission import Answer, Cells
+from autograder.workers import warm_toolchain
+
+# A learner waits in front of the screen: short deadlines, and they say where.
+_WAIT_S = 20.0
+
+
+def check(answer: object) -> CheckResult | Notice:
+    """Check an exercise's answer on the public cases.
+
+    Args:
+        answer: the kernel or function that the exercise's cell defines, or the
+            exercise's id as text.
+
+    Returns:
+        The result: ``.passed``, ``.message``, ``.result``; it shows itself. Nothing
+        is raised, whatever the answer does.
+    """
+    try:
+        exercise = find_exercise(answer)
+        if exercise is None:
+            return _unknown("check", answer)
+        cells = _cells_for(exercise, answer)
+        judge = _warm_judge()
+        result = judge.grade(exercise, Cells(cells, name="this notebook"))
+        return CheckResult(result, seed=judge.seed)
+    except KeyboardInterrupt:
+        _close()
+        return Notice("The check was interrupted.")
+    except Exception as error:
+        # Ours, not the learner's: it must not look like a verdict.
+        _close()
+        return Notice(
+            f"The check itself failed ({type(error).__name__}: {error}). It says "
+            "nothing about your answer. `make grade` writes a report."
+        )
+
+
+def hint(answer: object) -> Hint | Notice:
+    """Give the next hint for an exercise; it never costs points."""
+    try:
+        exercise = find_exercise(answer)
+    except Exception as error:
+        return Notice(f"There is no hint: {type(error).__name__}: {error}")
+    if exercise is None:
+        return _unknown("hint", answer)
+    given = _hints_given.get(exercise.id, 0)
+    number = min(given, len(exercise.hints) - 1)
+    _hints_given[exercise.id] = given + 1
+    last = given >= len(exercise.hints)
+    return Hint(exercise.hints[number], number + 1, len(exercise.hints), last)
+
+
+_hints_given: dict[str, int] = {}
+_judge: Judge | None = None
+_lock = threading.Lock()
+
+
+def find_exercise(answer: object) -> Exercise | None:
+    """Return the exercise that an id, a kernel or a function stands for."""
+    every = all_exercises()
+    if isinstance(answer, Exercise):
+        return answer
+    if isinstance(answer, str):
+        named = [e for e in every.values() if answer in (e.id, e.name)]
+    else:
+        name = getattr(answer, "name", None) or getattr(answer, "__name__", None)
+        if not isinstance(name, str):
+            return None
+        base = name.split("<")[0].split("::")[-1]
+        named = [e for e in every.values() if e.name.split("<")[0] == base]
+    if len(named) > 1:
+        # Two chapters may use one name: the cell that was run last decides.
+        recorded = list(recorder().cells)
+        named.sort(key=lambda e: recorded.index(e.id) if e.id in recorded else -1)
+    return named[-1] if named else None
+
+
+def _cells_for(exercise: Exercise, answer: object) -> dict[str, str]:
+    """Collect the cells that were run; what is not recorded comes from the object."""
+    cells = dict(recorder().cells)
+    if exercise.id not in cells:
+        source = _source_of(answer, exercise)
+        if source:
+            cells[exercise.id] = source
+    return cells
+
+
+def _source_of(answer: object, exercise: Exercise) -> str:
+    """Return the text that an object was made from, where it can be had."""
+    if isinstance(answer, str):
+        return ""
+    if exercise.language == "cuda":
+        source = getattr(answer, "source", "")
+        return f"%%cuda\n{source}" if isinstance(source, str) and source else ""
+    target: Any = getattr(answer, "fn", answer)
+    try:
+        # The cell or file as a whole: a function needs the helpers beside it.
+        file = inspect.getsourcefile(target)
+        lines = linecache.getlines(file) if file else []
+        return "".join(lines) or inspect.getsource(target)
+    except (OSError, TypeError):
+        return ""
+
+
+def _warm_judge() -> Judge:
+    """Return the notebook's judge, started; one serves all checks."""
+    global _judge
+    with _lock:
+        if _judge is None:
+            seed = os.environ.get("SEED", "")
+            _judge = Judge(
+                seed=int(seed) if seed.isdigit() else None,
+                public=True,
+                speed_budget_s=_WAIT_S,
+            )
+            _judge.server.start()
+            warm_toolchain(_judge.device)
+        return _judge
+
+
+def _close() -> None:
+    """End the workers' parent; the next check starts another."""
+    global _judge
+    with _lock:
+        if _judge is not None:
+            _judge.close()
+            _judge = None
+
+
+def _unknown(verb: str, answer: object) -> Notice:
+    name = getattr(answer, "name", None) or getattr(answer, "__name__", None)
+    shown = name if isinstance(name, str) else repr(answer)[:80]
+    ids = ", ".join(all_exercises())
+    return Notice(
+        f"{shown} is no exercise's answer. {verb} takes the kernel or function that an "
+        f"exercise's cell defines, or an id: {ids}."
+    )
+
+
+def _prestart() -> None:
+    """Start the workers' parent while the learner reads: the first check is quick."""
+    try:
+        _warm_judge()
+    except Exception:  # said when something is checked, not before
+        _close()
+
+
+def _in_notebook() -> bool:
+    return recorder().attached
+
+
+# Answer is what Cells returns; named here so that a notebook's help shows it.
+__all__ = ["Answer", "check", "find_exercise", "hint"]
+
+atexit.register(_close)
+if _in_notebook():
+    threading.Thread(target=_prestart, name="kernelwright-check", daemon=True).start()
