@@ -83,12 +83,10 @@ def fault_of(
         return KernelDeadlock(
             message, kind="deadlock", line=first, block=block, thread=thread
         )
-    line = line_of(outcome.pc)
+    line = line_of(outcome.pc) or (waiters[0].line if waiters else 0)
     message = f"{kernel} was stopped after {deadline_s:g} s"
     if line:
-        message += f": line {line} was running in {where}"
-    elif waiters:
-        message += f" in block {_index(block)}"
+        message += f": it was at line {line} in {where}"
     if waiters:
         message += f". {_waiting(waiters)}"
     message += ". A loop that does not end, or work too large for the emulator?"

@@ -33,6 +33,7 @@ COMMON_FLAGS = (
     "-O2",
     "-march=native",
     "-fPIC",
+    "-fno-plt",
     "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -50,6 +51,7 @@ COMMON_FLAGS = (
 )
 GCC_FLAGS = (
     "-fno-gnu-unique",
+    "-gstatement-frontiers",
     "-fno-isolate-erroneous-paths-dereference",
     "-fcf-protection=none",
     "-Winvalid-pch",

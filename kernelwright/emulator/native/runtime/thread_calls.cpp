@@ -56,8 +56,12 @@ int kwemu_printf(const char* format, ...) {
     }
     launch->print_lock.clear(std::memory_order_release);
     if (launch->abandon.load(std::memory_order_relaxed)) {
-        if (launch->abandon == kTimeout && self->claim_outcome(kTimeout, self->current))
+        if (launch->abandon == kTimeout && self->claim_outcome(kTimeout, self->current)) {
+            uint64_t caller = reinterpret_cast<uint64_t>(__builtin_return_address(0)) - 1;
+            if (self->in_text(caller))
+                launch->outcome.pc = caller - launch->spec.load_address;
             self->describe_waiters();
+        }
         self->give_up(kAbandoned);
     }
     return length;
