@@ -286,18 +286,21 @@ _loading = threading.Lock()
 
 
 def _load(path: Path) -> ctypes.CDLL:
-    """Load a module; a second library of the same text gets variables of its own."""
+    """Load a module; a second library of the same text gets variables of its own.
+
+    The loader knows a file by its name and its inode: the copy needs new ones.
+    """
     with _loading:
-        if path in _loaded:
-            handle = os.memfd_create("kernelwright-module")
-            try:
-                os.write(handle, path.read_bytes())
-                return ctypes.CDLL(f"/proc/self/fd/{handle}")
-            finally:
-                os.close(handle)
-        module = ctypes.CDLL(str(path))
-        _loaded.add(path)
-        return module
+        if path not in _loaded:
+            _loaded.add(path)
+            return ctypes.CDLL(str(path))
+        handle, copy = tempfile.mkstemp(dir=path.parent, suffix=".so")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(path.read_bytes())
+            return ctypes.CDLL(copy)
+        finally:
+            os.unlink(copy)
 
 
 def _pack(

@@ -111,7 +111,7 @@ def _reference(declaration: str, inside: bool) -> str | None:
     if found is None:
         return None
     kind, name, bounds = found["type"], found["name"], found["bounds"]
-    alias = f"kwemu_dynamic_{name}"
+    alias = f"kwemu_type_of_{name}"
     storage = "" if inside else "static thread_local "
     # The type is written once, with its line breaks; the reference follows behind it.
     return (
