@@ -27,6 +27,7 @@ class CudaCells(SphinxTransform):
     default_priority = 210
 
     def apply(self, **kwargs: object) -> None:
+        """Walk over the code of one page."""
         for block in self.document.findall(nodes.literal_block):
             if block.astext().startswith("%%cuda"):
                 block["language"] = "cuda-cell"

@@ -65,6 +65,7 @@ class ExerciseBox(_Ours):
     """``{exercise} id``: goal, requirements, points, from the declaration."""
 
     def run(self) -> list[nodes.Node]:
+        """Return the box."""
         exercise = self.exercise()
         kind = f"kw-{exercise.kind}"
         frame = nodes.admonition(classes=["kw-exercise", kind])
@@ -82,6 +83,7 @@ class Hints(_Ours):
     """``{hints} id``: the declared hints, each folded."""
 
     def run(self) -> list[nodes.Node]:
+        """Return the hints, each folded by itself."""
         folded: list[nodes.Node] = []
         hints = self.exercise().hints
         for number, hint in enumerate(hints, start=1):
@@ -97,6 +99,7 @@ class Solution(_Ours):
     """``{solution} id``: the whole region, folded, and why it is so."""
 
     def run(self) -> list[nodes.Node]:
+        """Return the folded answer, or nothing in the edition without."""
         if not self.config.kernelwright_solutions:
             return []
         exercise = self.exercise()
@@ -122,6 +125,7 @@ class Results(_Ours):
     }
 
     def run(self) -> list[nodes.Node]:
+        """Return the table."""
         rows = [r.strip() for r in self.options.get("rows", "").split(",")]
         try:
             columns = results.parse_columns(self.options.get("columns", ""))
@@ -145,6 +149,7 @@ class Questions(_Ours):
     optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
+        """Return the box."""
         title = self.arguments[0] if self.arguments else "Before you go on"
         frame = nodes.admonition(classes=["kw-questions"])
         self.set_source_info(frame)
@@ -157,6 +162,7 @@ class Dropdown(_Ours):
     """``{dropdown} title``: an aside that opens on a click."""
 
     def run(self) -> list[nodes.Node]:
+        """Return the folded aside."""
         one = Folded(summary=self.arguments[0], classes=["kw-aside"])
         self.body(one)
         return [one]
@@ -166,6 +172,7 @@ class ResultRole(SphinxRole):
     """``{result}`file/row/key:format```: one stored value in a sentence."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the value, or the words that it was not measured."""
         folder = Path(self.env.srcdir) / "benchmarks/results"
         try:
             text = results.value(self.text, folder)

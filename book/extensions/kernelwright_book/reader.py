@@ -1,4 +1,8 @@
-"""Chapters as notebooks for the book: run with the answers, shown with the stubs."""
+"""Chapters as notebooks for the book: run with the answers, shown with the stubs.
+
+A detective's cell is run broken, as the reader first meets it, so that what the text
+says of it is what the page shows; the answer takes its place before the check.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from sphinx.errors import SphinxError
 
-from autograder.authoring.chapters import Chapter, parse_chapter
+from autograder.authoring.chapters import Cell, Chapter, parse_chapter
 from autograder.authoring.notebooks import default_edition, with_stubs
 from autograder.authoring.regions import cell_source
 from kernelwright.cache import digest
@@ -20,6 +24,7 @@ from kernelwright.cache import digest
 _READ_BY_CHAPTERS = ("kernelwright", "solutions", "autograder", "benchmarks/results")
 _SOURCES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".json"}
 
+_UNSEEN = "unseen"
 _WITH_ANSWER = '<p class="kw-with-answer">With the answer in place:</p>'
 
 
@@ -65,16 +70,6 @@ def tree_hash(root: Path) -> str:
 def _solved(chapter: Chapter, root: Path) -> NotebookNode:
     exercises = default_edition(root).exercises
     notebook = new_notebook()
-    for number, cell in enumerate(chapter.cells):
-        name = f"cell-{number}"
-        if cell.kind == "markdown":
-            notebook.cells.append(new_markdown_cell(cell.source, id=name))
-            continue
-        source = cell.source
-        if cell.exercise:
-            source = cell_source(exercises[cell.exercise], True, root)
-        metadata = {"tags": list(cell.tags)}
-        notebook.cells.append(new_code_cell(source, id=name, metadata=metadata))
     notebook.metadata["kernelspec"] = {
         "name": "python3",
         "display_name": "Python 3",
@@ -82,7 +77,30 @@ def _solved(chapter: Chapter, root: Path) -> NotebookNode:
     }
     # Where each cell begins in the chapter, so that a warning names the right line.
     notebook.metadata["source_map"] = [cell.line - 1 for cell in chapter.cells]
+    waiting = ""
+    for number, cell in enumerate(chapter.cells):
+        name = f"cell-{number}"
+        if cell.kind == "markdown":
+            notebook.cells.append(new_markdown_cell(cell.source, id=name))
+            continue
+        source = cell.source
+        if cell.exercise:
+            exercise = exercises[cell.exercise]
+            answer = cell_source(exercise, True, root)
+            if exercise.kind == "detective":
+                waiting = answer
+            else:
+                source = answer
+        elif waiting and _is_check(cell):
+            notebook.cells.append(new_code_cell(waiting, id=f"{_UNSEEN}-{number}"))
+            waiting = ""
+        metadata = {"tags": list(cell.tags)}
+        notebook.cells.append(new_code_cell(source, id=name, metadata=metadata))
     return notebook
+
+
+def _is_check(cell: Cell) -> bool:
+    return cell.source.startswith("check(")
 
 
 def execute(notebook: NotebookNode, path: Path, timeout: int) -> NotebookNode:
@@ -96,6 +114,8 @@ def execute(notebook: NotebookNode, path: Path, timeout: int) -> NotebookNode:
 
     client = NotebookClient(
         notebook,
+        # The kernel warns of the ports that it listens on: noise in a build.
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
         timeout=timeout,
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
@@ -129,12 +149,11 @@ def _merge_streams(cell: NotebookNode) -> None:
 
 
 def _with_stubs_shown(executed: NotebookNode, chapter: Chapter) -> NotebookNode:
+    executed.cells = [c for c in executed.cells if not c.id.startswith(_UNSEEN)]
     for cell, shown in zip(executed.cells, chapter.cells, strict=True):
         if shown.exercise:
             cell.source = shown.source
-        if shown.source.startswith("check(") and cell.outputs:
-            note = nbformat.v4.new_output(
-                "display_data", {"text/html": _WITH_ANSWER, "text/plain": ""}
-            )
-            cell.outputs.insert(0, note)
+        if _is_check(shown) and cell.outputs:
+            data = {"text/html": _WITH_ANSWER, "text/plain": ""}
+            cell.outputs.insert(0, new_output("display_data", data))
     return executed
