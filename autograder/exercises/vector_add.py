@@ -333,7 +333,8 @@ VECTOR_ADD = Exercise(
     ),
     onward="Time it against torch.add with kw.bench: who is faster, and why?",
     counts=_COALESCED,
-    speed=_timed({"bronze": 0.50, "silver": 0.70, "gold": 0.85}),
+    # One element a thread has its own ceiling, 0.81 on an H200; the ladder goes on.
+    speed=_timed({"bronze": 0.40, "silver": 0.60, "gold": 0.75}),
 )
 
 
@@ -342,7 +343,7 @@ VECTOR_ADD = Exercise(
 
 def fixed_launch(n: int) -> Launch:
     """Return a launch that does not follow n: most threads take several elements."""
-    return Launch((4096,), (THREADS,)) if n > 2**20 else Launch((3,), (32,))
+    return Launch((8192,), (THREADS,)) if n > 2**20 else Launch((3,), (32,))
 
 
 def _threads_of(n: int) -> int:
@@ -477,7 +478,7 @@ SAXPY = Exercise(
     ),
     onward="Launch it with one block of one thread. It is right: how slow is it?",
     counts=_COALESCED,
-    speed=_timed({"bronze": 0.50, "silver": 0.75, "gold": 0.90}),
+    speed=_timed({"bronze": 0.40, "silver": 0.65, "gold": 0.85}),
 )
 
 

@@ -6,7 +6,7 @@
 
 Every kernel here is bound by memory: an H200 could do 160 FLOPs in the time that
 it takes to move 12 bytes. fp16, bf16, fp32 and fp64; CPU tensors run on the
-emulator, CUDA tensors on their GPU.
+emulator, CUDA tensors on their GPU. Gradients flow as through torch.add.
 
 The rungs, in the order in which the chapter climbs them (fp32, 32-bit indices):
 
@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -49,9 +49,9 @@ _CTYPES = {
 }
 _THREADS = 256
 _PACK_BYTES = 16
-# Two full waves of 2,048 threads an SM: enough that SMs finish together, few
-# enough that each thread has rounds to overlap.
-_BLOCKS_PER_SM = 16
+# Measured on an H200 (benchmarks/vector_add.py): 16 blocks an SM reach 97% of copy
+# bandwidth and 64 reach 100%, since SMs that finish early find more to do.
+_BLOCKS_PER_SM = 64
 _BLOCKS_ON_CPU = 64
 # Past this, the rungs' 32-bit ``blockIdx.x * blockDim.x + threadIdx.x`` may wrap.
 _MOST_INT_ELEMENTS = 2**31 - 2**20
@@ -73,18 +73,8 @@ def add_one(x: torch.Tensor) -> torch.Tensor:
     Cost: 2 * n * itemsize bytes, n FLOPs.
     """
     _check("add_one", x=x)
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    n = x.numel()
-    if n:
-        packed = _aligned(x, out)
-        name = (
-            f"packed_add_one<{_ctype(x)}>" if packed else f"scalar_add_one<{_ctype(x)}>"
-        )
-        _kernel("any_dtype", name, x.device.type)[_blocks(x, packed), _THREADS](
-            x, out, n
-        )
-    return out
+    result: torch.Tensor = _AddOne.apply(x)
+    return result
 
 
 def vector_add(
@@ -114,37 +104,11 @@ def vector_add(
     Cost: 3 * n * itemsize bytes, n FLOPs.
     """
     _check("vector_add", x=x, y=y)
-    x, y, out = x.contiguous(), y.contiguous(), _output("vector_add", x, out)
-    n = x.numel()
-    if n == 0:
-        return out
-    if kernel == "any_dtype":
-        packed = _aligned(x, y, out)
-        name = f"packed_add<{_ctype(x)}>" if packed else f"scalar_add<{_ctype(x)}>"
-        launch = _kernel("any_dtype", name, x.device.type)[_blocks(x, packed), _THREADS]
-    elif kernel == "guarded":
-        _check_rung(kernel, x)
-        launch = _kernel(kernel, "vector_add", x.device.type)[
-            _blocks(x, packed=False), _THREADS
-        ]
-    elif kernel == "vectorized":
-        _check_rung(kernel, x)
-        if not _aligned(x, y, out):
-            raise ValueError(
-                "vector_add: kernel='vectorized' needs addresses that are multiples "
-                "of 16 bytes, and a slice such as x[1:] has none: pass x.clone(), or "
-                "leave kernel= away."
-            )
-        launch = _kernel(kernel, "vector_add_vec4", x.device.type)[
-            _blocks(x, packed=True), _THREADS
-        ]
-    else:
-        raise ValueError(
-            f"vector_add: no kernel {kernel!r}; wanted any_dtype, guarded or "
-            "vectorized."
-        )
-    launch(x, y, out, n)
-    return out
+    if out is not None:
+        _check_out("vector_add", x, y, out)
+        return _add_into(x, y, out, kernel)
+    result: torch.Tensor = _Add.apply(x, y, kernel)
+    return result
 
 
 def saxpy(
@@ -175,25 +139,117 @@ def saxpy(
     Cost: 3 * n * itemsize bytes, 2 * n FLOPs.
     """
     _check("saxpy", x=x, y=y)
-    x, y, out = x.contiguous(), y.contiguous(), _output("saxpy", x, out)
-    n = x.numel()
-    if n == 0:
-        return out
+    if out is not None:
+        _check_out("saxpy", x, y, out)
+        return _saxpy_into(float(a), x, y, out, kernel)
+    result: torch.Tensor = _Saxpy.apply(float(a), x, y, kernel)
+    return result
+
+
+class _AddOne(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return _add_one_into(x, _like(x))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad
+
+
+class _Add(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, y: torch.Tensor, kernel: AddKernel
+    ) -> torch.Tensor:
+        return _add_into(x, y, _like(x), kernel)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return grad, grad, None
+
+
+class _Saxpy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, a: float, x: torch.Tensor, y: torch.Tensor, kernel: SaxpyKernel
+    ) -> torch.Tensor:
+        ctx.a = a
+        return _saxpy_into(a, x, y, _like(x), kernel)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return None, ctx.a * grad, grad, None
+
+
+def _add_one_into(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    x, n = x.contiguous(), x.numel()
+    if n:
+        kernel, packed = _any_dtype("add_one", x, out)
+        kernel[_blocks(x, packed), _THREADS](x, out, n)
+    return out
+
+
+def _add_into(
+    x: torch.Tensor, y: torch.Tensor, out: torch.Tensor, kernel: AddKernel
+) -> torch.Tensor:
+    x, y, n = x.contiguous(), y.contiguous(), x.numel()
     if kernel == "any_dtype":
-        packed = _aligned(x, y, out)
-        name = f"packed_saxpy<{_ctype(x)}>" if packed else f"scalar_saxpy<{_ctype(x)}>"
-        chosen = _kernel("any_dtype", name, x.device.type)
+        chosen, packed = _any_dtype("add", x, y, out)
+    elif kernel == "guarded":
+        chosen, packed = _rung(kernel, "vector_add", x), False
+    elif kernel == "vectorized":
+        chosen, packed = _rung(kernel, "vector_add_vec4", x), True
+        if not _aligned(x, y, out):
+            raise ValueError(
+                "vector_add: kernel='vectorized' needs addresses that are multiples "
+                "of 16 bytes, and a slice such as x[1:] has none: pass x.clone(), or "
+                "leave kernel= away."
+            )
+    else:
+        raise ValueError(
+            f"vector_add: no kernel {kernel!r}; wanted any_dtype, guarded or "
+            "vectorized."
+        )
+    if n:
+        chosen[_blocks(x, packed), _THREADS](x, y, out, n)
+    return out
+
+
+def _saxpy_into(
+    a: float, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor, kernel: SaxpyKernel
+) -> torch.Tensor:
+    x, y, n = x.contiguous(), y.contiguous(), x.numel()
+    if kernel == "any_dtype":
+        chosen, packed = _any_dtype("saxpy", x, y, out)
     elif kernel == "grid_stride":
-        _check_rung(kernel, x)
-        packed = False
-        chosen = _kernel(kernel, "saxpy", x.device.type)
+        chosen, packed = _rung(kernel, "saxpy", x), False
     else:
         raise ValueError(
             f"saxpy: no kernel {kernel!r}; wanted any_dtype or grid_stride."
         )
-    blocks = min(_blocks(x, packed), _resident_blocks(x.device))
-    chosen[blocks, _THREADS](float(a), x, y, out, n)
+    if n:
+        blocks = min(_blocks(x, packed), _most_blocks(x.device))
+        chosen[blocks, _THREADS](a, x, y, out, n)
     return out
+
+
+def _any_dtype(what: str, *tensors: torch.Tensor) -> tuple[kw.cuda.Kernel, bool]:
+    """Choose 16-byte packs, or single elements where an address forbids them."""
+    packed = _aligned(*tensors)
+    width = "packed" if packed else "scalar"
+    x = tensors[0]
+    name = f"{width}_{what}<{_CTYPES[x.dtype]}>"
+    return _kernel("any_dtype", name, x.device.type), packed
+
+
+def _rung(stem: str, name: str, x: torch.Tensor) -> kw.cuda.Kernel:
+    if x.dtype != torch.float32 or x.numel() >= _MOST_INT_ELEMENTS:
+        raise ValueError(
+            f"kernel={stem!r} is a rung of the chapter: float32 and fewer than "
+            f"{_MOST_INT_ELEMENTS:,} elements; got {x.dtype} and {x.numel():,}. Leave "
+            "kernel= away."
+        )
+    return _kernel(stem, name, x.device.type)
 
 
 @cache
@@ -204,7 +260,7 @@ def _kernel(stem: str, expression: str, device_type: str) -> kw.cuda.Kernel:
 
 
 @cache
-def _resident_blocks(device: torch.device) -> int:
+def _most_blocks(device: torch.device) -> int:
     if device.type != "cuda":
         return _BLOCKS_ON_CPU
     sms = torch.cuda.get_device_properties(device).multi_processor_count
@@ -219,10 +275,6 @@ def _blocks(x: torch.Tensor, packed: bool) -> int:
 
 def _aligned(*tensors: torch.Tensor) -> bool:
     return all(t.data_ptr() % _PACK_BYTES == 0 for t in tensors)
-
-
-def _ctype(x: torch.Tensor) -> str:
-    return _CTYPES[x.dtype]
 
 
 def _check(function: str, **tensors: torch.Tensor) -> None:
@@ -264,22 +316,22 @@ def _plain(value: object) -> object:
     return tuple(value) if isinstance(value, torch.Size) else value
 
 
-def _output(function: str, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-    if out is None:
-        return torch.empty_like(x, memory_format=torch.contiguous_format)
+def _like(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _check_out(
+    function: str, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor
+) -> None:
     _check(function, x=x, out=out)
     if not out.is_contiguous():
         raise ValueError(
             f"{function}: out is not contiguous (strides {out.stride()}); leave out= "
             "away, or copy the result into it."
         )
-    return out
-
-
-def _check_rung(kernel: str, x: torch.Tensor) -> None:
-    if x.dtype != torch.float32 or x.numel() >= _MOST_INT_ELEMENTS:
+    wants_grad = any(t.requires_grad for t in (x, y, out))
+    if torch.is_grad_enabled() and wants_grad:
         raise ValueError(
-            f"kernel={kernel!r} is a rung of the chapter: float32 and fewer than "
-            f"{_MOST_INT_ELEMENTS:,} elements; got {x.dtype} and {x.numel():,}. Leave "
-            "kernel= away."
+            f"{function}: out= cannot carry a gradient; leave it away, or call under "
+            "torch.no_grad()."
         )

@@ -96,6 +96,19 @@ def test_out_is_written_and_returned(device: str) -> None:
     assert torch.equal(out, 2 * x)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients(device: str) -> None:
+    x = draw(5, dtype=torch.float64, device=device).requires_grad_()
+    y = draw(5, dtype=torch.float64, device=device, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(add_one, (x,))
+    assert torch.autograd.gradcheck(vector_add, (x, y))
+    assert torch.autograd.gradcheck(lambda x, y: saxpy(1.75, x, y), (x, y))
+    with pytest.raises(ValueError, match="out= cannot carry a gradient"):
+        vector_add(x, y, out=torch.empty_like(y))
+    with torch.no_grad():
+        assert torch.equal(vector_add(x, y, out=torch.empty_like(y)), x + y)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_triton_gives_the_same(dtype: torch.dtype) -> None:
     # Triton's interpreter cuts fp32 off to bf16 where a GPU rounds to nearest.
