@@ -28,8 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--only", action="append", default=[], help="exercise or chapter, by its name"
     )
     grade.add_argument("--seed", type=int, help="replay what was drawn from this seed")
-    grade.add_argument("--out", type=Path, default=Path("grades"), help="where to write")
-    grade.add_argument("--device", choices=("cpu", "cuda"), help="default: what is here")
+    grade.add_argument(
+        "--out", type=Path, default=Path("grades"), help="where to write"
+    )
+    grade.add_argument(
+        "--device", choices=("cpu", "cuda"), help="default: what is here"
+    )
     options = parser.parse_args(arguments)
     only = [name for text in options.only for name in re.split(r"[,\s]+", text) if name]
     return _grade(options.submission, only, options.seed, options.out, options.device)

@@ -130,7 +130,8 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
         progress(f"case {number + 1} of {len(cases)}")
         name = case.name if purpose.startswith("public") else f"hidden case {case.name}"
         if time.monotonic() > until:
-            return Gate("right", "timeout", f"all cases took over {run.deadlines.all:g} s")
+            words = f"all cases together took over {run.deadlines.all:g} s"
+            return Gate("right", "timeout", words)
         try:
             tried = run.try_case(worker, case, purpose)
         except WorkerEnded as ended:
@@ -140,10 +141,9 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
         if tried.right:
             continue
         if tried.trouble:
-            status = "timeout" if tried.kind == "timeout" else "failed"
             return Gate(
                 "right",
-                "timeout" if status == "timeout" else "failed",
+                "timeout" if tried.kind == "timeout" else "failed",
                 f"With {name}: {tried.trouble}",
                 {"case": name, **tried.detail},
             )
@@ -221,23 +221,19 @@ def _writer(run: Run, tried: Tried) -> list[list[int]] | None:
             answer, _ = worker.ask(header, blobs, deadline_s=run.deadlines.case)
         except WorkerEnded:
             return None
-    writer = answer.get("writer")
-    if answer.get("ok") is True and _is_writer(writer):
-        return [[int(i) for i in part] for part in writer]
-    return None
+    return _block_and_thread(answer.get("writer"))
 
 
-def _is_writer(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(
-            isinstance(part, list)
-            and len(part) == 3
-            and all(type(i) is int and 0 <= i < 1 << 32 for i in part)
-            for part in value
-        )
-    )
+def _block_and_thread(value: object) -> list[list[int]] | None:
+    """Take what a worker says for what it should be, or for nothing."""
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    for part in value:
+        if not isinstance(part, list) or len(part) != 3:
+            return None
+        if not all(type(i) is int and 0 <= i < 1 << 32 for i in part):
+            return None
+    return value
 
 
 def _structure(run: Run) -> Gate:
@@ -260,9 +256,10 @@ def _structure(run: Run) -> Gate:
             except WorkerEnded as ended:
                 return Gate("structure", ended.status, ended.message)
         if answer.get("ok") is not True:
+            message = trouble_message(answer, run.exercise)
             if answer.get("kind") == "toolchain":
-                return Gate("structure", "not checked", trouble_message(answer, run.exercise))
-            message = f"compiled for {wanted.arch}: {trouble_message(answer, run.exercise)}"
+                return Gate("structure", "not checked", message)
+            message = f"compiled for {wanted.arch}: {message}"
             return Gate("structure", "failed", message)
         code = instructions(blobs[0].decode("utf-8", "replace") if blobs else "")
         missing = [h for h in wanted.holds if not any(c.startswith(h) for c in code)]
@@ -274,7 +271,8 @@ def _structure(run: Run) -> Gate:
                 wanted.message or _structure_words(missing, present, wanted.arch),
                 {"missing": missing, "present": present, "arch": wanted.arch},
             )
-    return Gate("structure", "passed", f"machine code for {run.exercise.structure[0].arch}")
+    arches = ", ".join(dict.fromkeys(s.arch for s in run.exercise.structure))
+    return Gate("structure", "passed", f"machine code for {arches}")
 
 
 def instructions(sass: str) -> set[str]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from autograder import sandbox
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
 from autograder.gradescope import results_json
@@ -22,6 +21,7 @@ from autograder.report import html_report
 from autograder.results import Record
 from autograder.submission import Submission
 from autograder.table import Progress
+from autograder.worker import landlock
 
 GRADE, GRADESCOPE, REPORT = "grade.json", "results.json", "report.html"
 
@@ -65,9 +65,7 @@ def grade(
     for exercise in exercises:
         if progress:
             progress.begin(exercise.id)
-        result = judge.grade(
-            exercise, submission, progress.step if progress else None
-        )
+        result = judge.grade(exercise, submission, progress.step if progress else None)
         record.results.append(result)
         _write(out, record)
         if progress:
@@ -124,7 +122,7 @@ def _record(submission: Submission, judge: Judge) -> Record:
             "trusted": tier.trusted,
             "detail": tier.detail,
             "words": tier.words,
-            "landlock": sandbox.landlock.version(),
+            "landlock": landlock.version(),
         },
         versions={
             "python": platform.python_version(),

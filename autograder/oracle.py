@@ -138,6 +138,9 @@ def judge(
     """Compare the outputs' bytes with the reference.
 
     Args:
+        exercise: whose reference and tolerance count.
+        case: the size and regime.
+        problem: its values.
         data: the bytes of each output, of the size that the problem fixes.
         poisons: what each output held before.
     """
@@ -180,13 +183,16 @@ def is_right(
     # same infinity is right.
     rounded = exact.to(got.dtype)
     magnitude = exact.abs() if scale is None else scale.cpu().double()
-    length = max(1, tolerance.length(case))
-    allowed = tolerance.factor * facts.eps * length**0.5 * magnitude.reshape(got.shape)
+    length = float(max(1, tolerance.length(case)))
+    relative = tolerance.factor * facts.eps * length**0.5
+    allowed = relative * magnitude.reshape(got.shape)
     allowed = allowed + facts.smallest_normal * facts.eps
     # Inf - Inf is NaN, and no comparison with NaN holds: finite values only.
     near = (got.double() - exact).abs() <= allowed
     near &= torch.isfinite(got) & torch.isfinite(exact)
-    return near | (got == rounded) | (torch.isnan(got) & torch.isnan(exact))
+    same: torch.Tensor = (got == rounded) | (torch.isnan(got) & torch.isnan(exact))
+    right: torch.Tensor = near | same
+    return right
 
 
 def _untouched(got: torch.Tensor, before: bytes) -> torch.Tensor:

@@ -46,7 +46,8 @@ def svg(rows: list[str]) -> str:
     return (
         f'<svg class="kw-picture" role="img" viewBox="0 0 {width} {len(rows) * cell}" '
         f'width="{width}" height="{len(rows) * cell}">'
-        f"<title>Where the output is {', '.join(present)}</title>{''.join(shapes)}</svg>"
+        f"<title>Where the output is {', '.join(present)}</title>"
+        f"{''.join(shapes)}</svg>"
     )
 
 

@@ -23,6 +23,7 @@ _LONGEST_OUTPUT = 20_000
 def html_report(record: Record) -> str:
     """Return the whole page."""
     style = files("autograder").joinpath("report.css").read_text(encoding="utf-8")
+    points = out_of(record.earned, record.possible, record.points)
     state = "" if record.finished else '<p class="warn">Grading is not finished.</p>'
     trust = ""
     if not record.sandbox["trusted"]:
@@ -38,8 +39,8 @@ def html_report(record: Record) -> str:
         f"<title>Grade: {escape(clean(record.submission))}</title>"
         f"<style>{style}</style></head><body><main>"
         f"<h1>GPU Kernels from Scratch</h1>"
-        f'<p class="sum">{escape(out_of(record.earned, record.possible, record.points))}'
-        f" points</p>{_bar(record.earned, record.possible)}{state}{trust}"
+        f'<p class="sum">{escape(points)} points</p>'
+        f"{_bar(record.earned, record.possible)}{state}{trust}"
         f"<p>{escape(clean(record.submission))}, {escape(record.started)}</p>"
         f"<ul>{lines}</ul>{body}{_roof(record)}{details}</main></body></html>\n"
     )
@@ -99,7 +100,8 @@ def gate_html(gate: Gate) -> str:
     if isinstance(rows, list) and rows:
         drawn = [str(row) for row in rows]
         inner += f"<div>{svg(drawn)}</div>{_legend()}"
-    for found in gate.detail.get("diagnostics") or ():
+    diagnostics = gate.detail.get("diagnostics")
+    for found in diagnostics if isinstance(diagnostics, list) else ():
         inner += (
             f"<br><code>line {escape(str(found.get('line')))}</code> "
             f"{escape(clean(found.get('severity')))}: "
@@ -126,7 +128,8 @@ def _roof(record: Record) -> str:
         f'<text x="0" y="{26 * i + 41}">{escape(name)}</text>'
         f'<rect class="kw-bar" x="170" y="{26 * i + 28}" height="18" '
         f'width="{380 * own / most:.1f}"/>'
-        f'<text x="{176 + 380 * own / most:.1f}" y="{26 * i + 41}">{own:,.0f} GB/s</text>'
+        f'<text x="{176 + 380 * own / most:.1f}" y="{26 * i + 41}">'
+        f"{own:,.0f} GB/s</text>"
         for i, (name, own, _) in enumerate(timed)
     )
     x = 170 + 380 * roof / most
@@ -178,6 +181,3 @@ def _class(result: Result) -> str:
     if result.words == "not attempted":
         return "untried"
     return result.status.replace(" ", "-")
-
-
-

@@ -120,7 +120,8 @@ class CheckResult:
         if result.printed.strip():
             text = escape("\n".join(self._printed()))
             parts.append(
-                f"<details><summary>What it printed</summary><pre>{text}</pre></details>"
+                "<details><summary>What it printed</summary>"
+                f"<pre>{text}</pre></details>"
             )
         return f'<div class="kw-check">{_FILL}{_box(colour, "".join(parts))}</div>'
 

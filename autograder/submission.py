@@ -173,8 +173,9 @@ def checked(source: str, exercise: Exercise) -> Answer:
     """Return the cell, or what keeps it from being graded."""
     if len(source) > LARGEST_CELL:
         return Answer(
-            trouble=f"the cell of {exercise.id} is longer than {LARGEST_CELL >> 20} MB. "
-            "An answer is a few dozen lines: remove the data from it."
+            trouble=f"the cell of {exercise.id} is longer than "
+            f"{LARGEST_CELL >> 20} MB. An answer is a few dozen lines: remove the "
+            "data from it."
         )
     if not source.strip():
         return Answer(

@@ -1,4 +1,4 @@
-"""One answer's trial: a worker with the cells in it, tried on one case after another."""
+"""One answer's trial: a worker that holds the cells, tried case after case."""
 
 from __future__ import annotations
 

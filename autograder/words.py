@@ -38,7 +38,9 @@ def trouble_message(trouble: dict[str, Any], exercise: Exercise) -> str:
     text = clean(trouble.get("text"), 200).strip()
     if where and text:
         where += f" (`{text}`)"
-    return f"{where}: {message}" if where and not message.startswith("line ") else message
+    return (
+        f"{where}: {message}" if where and not message.startswith("line ") else message
+    )
 
 
 def show(value: float | int | bool) -> str:
@@ -64,7 +66,9 @@ def wrong_message(wrong: Wrong, case: str, writer: str) -> str:
     elif count == total:
         share = f" All {total:,} elements are wrong."
     else:
-        share = f" {count:,} of {total:,} elements {'is' if count == 1 else 'are'} wrong."
+        share = (
+            f" {count:,} of {total:,} elements {'is' if count == 1 else 'are'} wrong."
+        )
     tail = f" {writer}" if writer else ""
     return f"With {case}: {what}.{share}{tail}"
 

@@ -10,7 +10,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 from autograder.worker.blame import find_writer
 from autograder.worker.cells import Namespace
@@ -44,12 +43,13 @@ def _poison_empty() -> None:
 
     # The public function imports torch's compiler, 0.9 s, to say the same to it.
     torch._C._set_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)  # noqa: B010
 
 
 def _answer(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
     try:
-        return _OPERATIONS[header["op"]](namespace, header, blobs)
+        operation = _OPERATIONS[header["op"]]
+        return operation(namespace, header, blobs)
     except SystemExit as error:
         # Ending the process is the learner's doing only as a mistake: say so.
         trouble = Trouble("exit", f"the cell called exit ({error.code!r})")
@@ -90,7 +90,7 @@ def _timed(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Repl
     return timed(namespace, header), []
 
 
-_OPERATIONS: dict[str, Callable[[Namespace, Header, list[bytearray]], Any]] = {
+_OPERATIONS: dict[str, Callable[[Namespace, Header, list[bytearray]], Reply]] = {
     "prepare": _prepare,
     "run": _run,
     "sass": _sass,

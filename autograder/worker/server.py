@@ -70,7 +70,7 @@ def _warm() -> None:
     import kernelwright  # noqa: F401
 
     with contextlib.suppress(ImportError):
-        import triton  # noqa: F401
+        import triton
         import triton.language  # noqa: F401
     with contextlib.suppress(Exception):
         # Present on machines with a GPU only; importing it starts no CUDA.

@@ -23,8 +23,9 @@ DTYPES: dict[str, torch.dtype] = {
         torch.float64,
     )
 }
-# Bytes before and behind each tensor; a multiple of the alignment of any allocator.
-GUARD = 512
+# Bytes before and behind each tensor: a block of 1,024 threads that each write one
+# vector too far stays inside. A multiple of the alignment of any allocator.
+GUARD = 1 << 16
 _PATTERN = 0xA7
 
 
@@ -79,10 +80,7 @@ class Guarded:
             host[GUARD : GUARD + size] = torch.frombuffer(data, dtype=torch.uint8)
         buffer = host.to(device)
         inner = buffer[GUARD : GUARD + size]
-        if size:
-            flat = inner.view(dtype)
-        else:
-            flat = buffer[GUARD:GUARD].view(dtype)
+        flat = inner.view(dtype)
         tensor = flat.as_strided(tuple(spec["shape"]), tuple(spec["strides"]))
         return Guarded(spec["name"], tensor, buffer, size)
 
