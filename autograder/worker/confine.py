@@ -128,8 +128,12 @@ def confine(how: Confinement) -> None:
     system.forbid_new_privileges()
     if how.landlock:
         own = f"/proc/{os.getpid()}"
+        # CUDA names its threads through /proc, and does not start where it cannot
+        # (cuInit answers 304, "OS call failed").
+        threads = (f"{own}/task",) if how.cuda else ()
         landlock.restrict(
-            (*how.readable, "/proc/self", own), (how.folder, *how.devices)
+            (*how.readable, "/proc/self", own),
+            (how.folder, *how.devices, *threads),
         )
     system.drop_capabilities()
     system.fill_fresh_memory(0xA5)
