@@ -50,6 +50,10 @@ class ToolchainError(KernelwrightError):
     """Something that compiling or running needs is not on this machine."""
 
 
+class KernelWarning(UserWarning):
+    """A kernel came to its end, but did something that it had better not do."""
+
+
 class KernelFault(KernelwrightError):
     """A kernel did something that ends it: a wild access, a failed assert.
 
@@ -59,7 +63,11 @@ class KernelFault(KernelwrightError):
             ``trap``, ``illegal instruction``, ``barrier`` or ``sync mask``.
         line: 1-based source line, 0 where it could not be found.
         block, thread: the indices of the thread that did it, where known.
+
+    ``printed`` holds what the kernel's printf had written by then.
     """
+
+    printed: str = ""
 
     def __init__(
         self,

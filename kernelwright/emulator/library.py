@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import threading
-import weakref
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ from kernelwright.cache import cached, digest
 from kernelwright.emulator import toolchain
 from kernelwright.emulator.diagnostics import compile_error, parse
 from kernelwright.emulator.faults import fault_of
-from kernelwright.emulator.launch import Entry, Outcome, Runtime, Spec, load_runtime
+from kernelwright.emulator.launch import Entry, Outcome, Spec, load_runtime
 from kernelwright.emulator.lines import source_line
 from kernelwright.emulator.source import prepare
 from kernelwright.errors import (
-    CompileError,
     Diagnostic,
+    KernelWarning,
     LaunchError,
     ToolchainError,
 )
@@ -55,7 +55,7 @@ class Library:
         filename: str,
         kernels: Sequence[str],
         poison: bool,
-        warnings: tuple[Diagnostic, ...],
+        remarks: tuple[Diagnostic, ...],
     ) -> None:
         self._runtime = load_runtime(
             toolchain.runtime_library(toolchain.find_compiler())
@@ -63,7 +63,7 @@ class Library:
         self._path = path
         self._filename = filename
         self._poison = poison
-        self.warnings = warnings
+        self.warnings = remarks
         self._module = _load(path)
         self._entries = {
             name: Entry.in_dll(self._module, f"kwemu_entry_{number}")
@@ -126,8 +126,8 @@ class Library:
             log.append(_compile(compiler, text, name, target, source, kernels))
 
         path = cached("emulator", key, ".so", produce)
-        warnings = parse(log[0], name) if log else ()
-        return cls(path, name, kernels, not prepared.has_global_dynamic, warnings)
+        remarks = parse(log[0], name) if log else ()
+        return cls(path, name, kernels, not prepared.has_global_dynamic, remarks)
 
     def launch(
         self,
@@ -143,7 +143,8 @@ class Library:
 
         Args:
             kernel: one of the name expressions that the library was built with.
-            grid, block: extents in x, y, z; missing ones are 1.
+            grid: how many blocks along x, y, z; missing ones are 1.
+            block: how many threads along x, y, z.
             shared_bytes: dynamic shared memory of a block, in bytes.
             arguments: for each parameter its bytes, or a ctypes value.
             deadline_s: give up after so many seconds; None takes the environment's
@@ -201,10 +202,19 @@ class Library:
         outcome = runtime.outcome(handle).contents
         printed = _printed(outcome)
         fault = fault_of(outcome, kernel, self._line, spec.deadline_s)
+        early_exit = outcome.early_exit_line
         runtime.free(handle)
         if fault is not None:
-            fault.printed = printed  # type: ignore[attr-defined]
+            fault.printed = printed
             raise fault
+        if early_exit:
+            warnings.warn(
+                f"{kernel}, line {early_exit}: at this __syncthreads some threads of "
+                "the block had already returned. It counts them as arrived; better to "
+                "keep every thread until the last barrier, and guard the work instead",
+                KernelWarning,
+                stacklevel=3,
+            )
         return printed
 
     def _line(self, pc: int) -> int:

@@ -15,7 +15,9 @@ def numbers(count: int) -> np.ndarray:
 def still_works(build) -> None:
     """A launch after a fault is as good as one before it."""
     out = np.zeros(64, np.int32)
-    build("__global__ void k(int* p) { p[threadIdx.x] = threadIdx.x; }")("k", 1, 64, out)
+    build("__global__ void k(int* p) { p[threadIdx.x] = threadIdx.x; }")(
+        "k", 1, 64, out
+    )
     assert (out == numbers(64)).all()
 
 
@@ -207,7 +209,7 @@ def test_two_warp_operations_under_one_mask(build):
         "while (true) __syncthreads();",
         "while (true) p[0] = __shfl_xor_sync(~0u, p[0], 1);",
         "float x = 1.0f; while (x < 2.0f) x = cosf(x);",
-        "while (true) printf(\"%d\", 1);",
+        'while (true) printf("%d", 1);',
         "while (atomicCAS(p, 1, 2) != 1) {}",
     ],
 )

@@ -23,7 +23,9 @@ def test_tiled_matmul(build, kernel_file, random, shape):
     np.testing.assert_allclose(c, a.astype(float) @ b, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("columns", "block"), [(768, 256), (100, 128), (1, 32), (33, 64)])
+@pytest.mark.parametrize(
+    ("columns", "block"), [(768, 256), (100, 128), (1, 32), (33, 64)]
+)
 def test_layernorm_by_shuffles(build, kernel_file, random, columns, block):
     layernorm = build(kernel_file("layernorm_shuffle.cu"), "layernorm")
     x = random.standard_normal((6, columns), np.float32) * 3 + 1

@@ -81,6 +81,7 @@ void* work(void* argument) {
 
 // Once a millisecond, while anything runs: has a worker been in one fiber since the last
 // look, let another have its turn; is a launch past its deadline, make its workers leave.
+// Five times as often while somebody spins: each of the waiting may have to be asked.
 void* watch(void*) {
     Pool* mine = pool;
     sigset_t all;
@@ -88,6 +89,7 @@ void* watch(void*) {
     pthread_sigmask(SIG_SETMASK, &all, nullptr);
     pthread_mutex_lock(&mine->mutex);
     double idle_since = now();
+    bool spinning = false;
     for (;;) {
         if (!mine->active.empty()) idle_since = now();
         if (now() - idle_since > 0.05) {
@@ -97,7 +99,7 @@ void* watch(void*) {
             idle_since = now();
         }
         pthread_mutex_unlock(&mine->mutex);
-        timespec tick{0, 1000000};
+        timespec tick{0, spinning ? 200000 : 1000000};
         nanosleep(&tick, nullptr);
         pthread_mutex_lock(&mine->mutex);
         double time = now();
@@ -107,13 +109,14 @@ void* watch(void*) {
             if (deadline > 0 && launch->started > 0 && time - launch->started > deadline)
                 launch->abandon.compare_exchange_strong(running, kTimeout);
         }
+        spinning = false;
         for (Worker* worker : mine->workers) {
             if (!worker->in_fibers) continue;
             uint64_t switches = *const_cast<volatile uint64_t*>(&worker->switches);
             Launch* launch = *const_cast<Launch* volatile*>(&worker->launch);
             bool leave = launch != nullptr && launch->abandon.load() != kFine;
             if (leave || switches == worker->seen_switches)
-                pthread_kill(worker->handle, kPreempt);
+                pthread_kill(worker->handle, kPreempt), spinning = true;
             worker->seen_switches = switches;
         }
     }
