@@ -111,6 +111,9 @@ def confine(how: Confinement) -> None:
     """
     os.environ.update(
         HOME=how.folder,
+        # Libraries name their caches after the user; /etc/passwd cannot be read.
+        USER="learner",
+        LOGNAME="learner",
         TMPDIR=how.folder,
         KERNELWRIGHT_CACHE=f"{how.folder}/cache",
         TRITON_CACHE_DIR=f"{how.folder}/triton",
