@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelwright.cuda import Launcher
@@ -12,7 +12,7 @@ from kernelwright.draw import palette
 from kernelwright.draw.script import SCRIPT, STYLE
 from kernelwright.draw.writers import Writes, record_writes
 
-_CELL, _ROW, _LEFT, _GAP = 44, 40, 62, 3
+_CELL, _ROW, _LEFT, _GAP = 44, 42, 84, 3
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +76,7 @@ class LaunchMap:
         w = self.writes
         threads = len(w.by_thread)
         title = palette.unique("kw-title")
-        top = [palette.text(_LEFT, 22, "threads of the launch", class_="kw-head")]
+        top = [palette.text(_LEFT, 22, "threads, by block: threadIdx.x", class_="kw-head")]
         top += self._row_names(threads, 34, self._thread_row_name)
         for thread, indices in enumerate(w.by_thread):
             block = thread // w.threads
@@ -91,7 +91,10 @@ class LaunchMap:
                 )
             )
         lower = 34 + self._height(threads) + 44
-        bottom = [palette.text(_LEFT, lower - 12, "elements of out", class_="kw-head")]
+        head = "elements of out, and who wrote them"
+        if self.unwritten or self.shared or self.outside:
+            head += " (red: wrong)"
+        bottom = [palette.text(_LEFT, lower - 12, head, class_="kw-head")]
         shown = [*range(w.elements), *(i for i in self.outside if i >= w.elements)]
         bottom += self._row_names(len(shown), lower, lambda at: f"[{at}]")
         writers = w.writers
@@ -163,14 +166,18 @@ class LaunchMap:
         )
         return f'<g class="kw-cell {kind}" style="{paint}" {data}>{inside}</g>'
 
-    def _row_names(self, cells: int, top: float, name: object) -> Iterable[str]:
+    def _row_names(
+        self, cells: int, top: float, name: Callable[[int], str]
+    ) -> Iterable[str]:
         for row in range(-(-cells // self.columns)):
-            label = name(row * self.columns)  # type: ignore[operator]
+            label = name(row * self.columns)
             y = top + row * _ROW + _ROW / 2 + 4
             yield palette.text(_LEFT - 8, y, label, class_="kw-row")
 
     def _thread_row_name(self, thread: int) -> str:
-        return f"b {thread // self.writes.threads}"
+        last = min(thread + self.columns, len(self.writes.by_thread)) - 1
+        first, last = thread // self.writes.threads, last // self.writes.threads
+        return f"block {first}" if first == last else f"{first} – {last}"
 
     def _height(self, cells: int) -> int:
         return max(1, -(-cells // self.columns)) * _ROW

@@ -7,9 +7,9 @@ from kernelwright.draw.palette import BAD, INK, LINE, MUTED
 STYLE = f"""
 .kw-launch {{ margin: 0.5rem 0; max-width: 46rem; color: {INK}; }}
 .kw-launch svg {{ width: 100%; height: auto; display: block; background: transparent; }}
-.kw-launch text {{ fill: {INK}; font: 19px system-ui, sans-serif; }}
-.kw-launch .kw-head {{ fill: {MUTED}; font-size: 18px; }}
-.kw-launch .kw-row {{ fill: {MUTED}; font-size: 17px; text-anchor: end; }}
+.kw-launch text {{ fill: {INK}; font: 21px system-ui, sans-serif; }}
+.kw-launch .kw-head {{ fill: {MUTED}; font-size: 20px; }}
+.kw-launch .kw-row {{ fill: {MUTED}; font-size: 19px; text-anchor: end; }}
 .kw-launch .kw-cell text {{ text-anchor: middle; }}
 .kw-launch .kw-cell rect {{ fill: var(--c); fill-opacity: .3; stroke: var(--c);
   stroke-width: 1.5; }}
