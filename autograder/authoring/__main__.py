@@ -18,6 +18,7 @@ from autograder.authoring.notebooks import (
 from autograder.authoring.regions import ROOT, RegionError
 from autograder.authoring.release import ReleaseError, release
 from autograder.authoring.results import ResultsError
+from autograder.authoring.runs import run_notebooks
 from autograder.authoring.update import update_notebook
 
 _SAYS = {
@@ -92,12 +93,17 @@ def _release(arguments: argparse.Namespace, edition: Edition) -> int:
     return 0
 
 
+def _nbval(arguments: argparse.Namespace, edition: Edition) -> int:
+    return run_notebooks(arguments.chapters, edition, arguments.out)
+
+
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Edition], int]] = {
     "notebooks": _notebooks,
     "check": _check,
     "update": _update,
     "solved": _solved,
     "release": _release,
+    "nbval": _nbval,
 }
 
 
@@ -112,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         "update": "write the newest notebooks, with the learner's exercise cells",
         "solved": "write solved notebooks into a folder",
         "release": "write the student edition: no solutions, answers, hidden cases",
+        "nbval": "run every notebook, untouched and solved",
     }
     for name, words in helps.items():
         one = commands.add_parser(name, help=words)
@@ -123,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
                 action="store_true",
                 help="write notebooks anew that differ only by their outputs, too",
             )
-        if name == "solved":
+        if name in ("solved", "nbval"):
             one.add_argument("--out", type=Path, default=ROOT / "_build/solved")
         if name == "release":
             one.add_argument("--out", type=Path, default=ROOT / "dist/student")

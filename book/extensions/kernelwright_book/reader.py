@@ -154,6 +154,16 @@ def _with_stubs_shown(executed: NotebookNode, chapter: Chapter) -> NotebookNode:
         if shown.exercise:
             cell.source = shown.source
         if _is_check(shown) and cell.outputs:
+            _must_have_passed(cell, shown, chapter)
             data = {"text/html": _WITH_ANSWER, "text/plain": ""}
             cell.outputs.insert(0, new_output("display_data", data))
     return executed
+
+
+def _must_have_passed(cell: NotebookNode, shown: Cell, chapter: Chapter) -> None:
+    """Hold the page to what it says: these are checks of the answer, and they pass."""
+    for output in cell.outputs:
+        said = output.get("data", {}).get("text/plain", "")
+        if said and not said.startswith("✓"):
+            where = f"{chapter.path}:{shown.line}"
+            raise ChapterFailed(f"{where}: the answer does not pass its check:\n{said}")
