@@ -66,6 +66,7 @@ class GpuCourt:
         cells: what the learner wrote, as the worker's ``prepare`` takes it.
         seed: what the inputs are drawn from.
         server: forks the learner's process.
+        most_s: the longest that a request to the learner's process may take.
         where: file of the exercise, where it is none of the course's.
         private: whether the learner's process gets namespaces of its own.
     """
@@ -77,6 +78,7 @@ class GpuCourt:
         *,
         seed: int,
         server: ForkServer,
+        most_s: float = _PREPARE_S,
         where: str | None = None,
         private: bool = True,
     ) -> None:
@@ -84,7 +86,7 @@ class GpuCourt:
         self._server, self._private = server, private
         self._turn = 0
         self._worker: Worker | None = None
-        self._most_s = _PREPARE_S
+        self._most_s = min(_PREPARE_S, most_s)
         self._checked = _MOST_CHECKED
         self._learner_empty_s = 0.0
         self._trusted = TrustedProcess()
@@ -154,7 +156,7 @@ class GpuCourt:
         for _ in range(_WARM_TURNS):
             warm = self.learner()
         # A turn that takes this much longer than the last one is stuck.
-        self._most_s = max(5.0, 20 * warm.seconds)
+        self._most_s = min(self._most_s, max(5.0, 20 * warm.seconds))
 
     def learner(self) -> LearnerTurn:
         """Run a turn of the learner's code on fresh inputs, and verify it."""

@@ -107,6 +107,13 @@ def _undecidable(hearing: Hearing, facts: Facts) -> SpeedVerdict | None:
             "another program uses it, or it throttles. Grade again on a quiet GPU.",
             **counts,  # type: ignore[arg-type]
         )
+    if hearing.disturbed and not hearing.slowed:
+        return SpeedVerdict(
+            status="infrastructure error",
+            message="The GPU's speed went up and down while this was measured: "
+            "another program uses it. Grade again on a quiet GPU.",
+            **counts,  # type: ignore[arg-type]
+        )
     if hearing.disturbed:
         # Calm before and after, and not between: it was the learner's process.
         return SpeedVerdict(

@@ -110,7 +110,13 @@ def _hearing(
     assert speed is not None
     start = time.monotonic()
     court = GpuCourt(
-        exercise, cells, seed=seed, server=server, where=where, private=private
+        exercise,
+        cells,
+        seed=seed,
+        server=server,
+        most_s=budget_s,
+        where=where,
+        private=private,
     )
     try:
         setting = court.setting

@@ -113,6 +113,12 @@ class Hearing:
         """Whether most rounds were void."""
         return len(self.voided) > len(self.kept)
 
+    @property
+    def slowed(self) -> bool:
+        """Whether the peer was slower while the learner's process lived."""
+        between = [one.after for one in (*self.kept, *self.voided)]
+        return median_interval(between).median / self.calm - 1 > DRIFT
+
 
 def hear(
     court: Court,
