@@ -1,0 +1,110 @@
+"""Directives and roles as Markdown that Colab and JupyterLab can show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autograder.authoring.chapters import ChapterError, read_chapter
+from autograder.authoring.notebooks import default_edition
+from autograder.authoring.plain import Setting, plain
+from autograder.authoring.regions import ROOT
+from tests.autograder.authoring.course import exercises, lay_out
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    edition, chapter = lay_out(tmp_path)
+    return Setting(
+        chapter, exercises(), tmp_path / "benchmarks/results", edition.repository
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a {term}`warp`, {term}`warps <warp>`", "a warp, warps"),
+        ("{math}`x^2`", "$x^2$"),
+        ("on {result}`tiny/meta/device`", "on NVIDIA H200"),
+        ("{result}`tiny/fast/ms:.1f` ms", "1.2 ms"),
+        ("{result}`tiny/slow/ms` ms", "not measured ms"),
+        ("{result}`none/slow/ms` ms", "not measured ms"),
+        ("[a](../book/setup.md#b)", "[a](https://example.org/course/blob/main/book/setup.md#b)"),
+        ("[a](02_next.md)", "[a](02_next.ipynb)"),
+        ("[a](https://x.org/b.md)", "[a](https://x.org/b.md)"),
+        (":::{math}\nx\n:::", "$$\nx\n$$"),
+        (":::{hints} twice\n:::", ""),
+        (":::{solution} twice\nthe secret\n:::", ""),
+        ("a\n\n:::{note}\nb\n:::\n\nc", "a\n\n> **📝 Note**\n>\n> b\n\nc"),
+        (":::{admonition} T\nb\n:::", "> **T**\n>\n> b"),
+        ("```c++\n{term}`x`\n:::{note}\n```", "```c++\n{term}`x`\n:::{note}\n```"),
+        (
+            "::::{dropdown} More\n:::{tip}\nx\n:::\n::::",
+            "<details><summary><b>More</b></summary>\n\n"
+            "> **💡 Tip**\n>\n> x\n\n</details>",
+        ),
+    ],
+)  # fmt: skip
+def test_each_has_its_plain_form(text: str, wanted: str, setting: Setting) -> None:
+    assert plain(text, setting) == wanted
+
+
+def test_the_exercise_box_comes_from_the_declaration(setting: Setting) -> None:
+    text = plain(":::{exercise} twice\n:::", setting)
+    assert all(line.startswith(">") for line in text.splitlines())
+    for part in ("Write `twice`.", "10 points", "> - Any length.", 'hint("twice")'):
+        assert part in text
+
+
+def test_a_table_of_results_says_what_was_not_measured(setting: Setting) -> None:
+    text = ":::{results} tiny\n:rows: fast, slow\n:columns: label=K | ms:.2f=ms\n:::"
+    assert plain(text, setting).splitlines() == [
+        "| K | ms |",
+        "| :--- | ---: |",
+        "| The fast one | 1.23 |",
+        "| slow | *not measured* |",
+        "",
+        "*Measured on NVIDIA H200, with torch 2.13.0, on 2026-11-21.*",
+    ]
+
+
+def test_a_figure_travels_inside_the_notebook(setting: Setting) -> None:
+    (setting.chapter.parent / "f.svg").write_text("<svg/>")
+    text = plain(":::{figure} f.svg\n:alt: A thing\nIt is so.\n:::", setting)
+    assert text == "![A thing](attachment:f.svg)\n\n*It is so.*"
+    assert setting.attachments == {"f.svg": {"image/svg+xml": "PHN2Zy8+"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x\n\n:::{mystery}\n:::", "01_doubling.md:12: {mystery} has no plain form"),
+        ("x {mystery}`y`", "01_doubling.md:10: {mystery} has no plain form"),
+        (":::{exercise} none\n:::", "no exercise is declared as 'none'"),
+        (":::{figure} none.svg\n:alt: a\n:::", "no figure at none.svg"),
+        (":::{figure} 01_doubling.md\n:::", "give it :alt:"),
+        (":::{results} tiny\n:columns: bad\n:::", "a column is key=Heading"),
+        ("{result}`tiny/fast`", "a result is file/row/key"),
+        ("[x](../../../etc/away.md)", "leaves the course"),
+    ],
+)
+def test_what_has_no_plain_form_is_an_error_with_its_line(
+    text: str, says: str, setting: Setting
+) -> None:
+    with pytest.raises(ChapterError) as caught:
+        plain(text, setting, line=10)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "chapters").glob("[0-9]*.md")))
+def test_no_directive_is_left_in_a_real_chapter(path: Path) -> None:
+    edition = default_edition()
+    setting = Setting(
+        path, edition.exercises, ROOT / "benchmarks/results", edition.repository
+    )
+    for cell in read_chapter(path).cells:
+        if cell.kind == "markdown":
+            text = plain(cell.source, setting, cell.line)
+            assert ":::" not in text
+            assert "{term}" not in text and "{result}" not in text

@@ -1,0 +1,166 @@
+"""The student edition: nothing in it answers, and it stands by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autograder.authoring.notebooks import Edition, default_edition
+from autograder.authoring.regions import ROOT, cell_source
+from autograder.authoring.release import (
+    ReleaseError,
+    release,
+    without_answers,
+    without_hidden_cases,
+)
+from autograder.exercises import all_exercises
+from tests.autograder.authoring.course import lay_out
+
+EXERCISES = """\
+from autograder.exercise import Exercise
+
+
+def _odd(generator):
+    yield "é", 3
+
+
+def _shared(generator):
+    yield 5
+
+
+def uses_it():
+    return _shared
+
+
+A = Exercise(
+    id="a",
+    hidden=_odd,
+    hints=("1",),
+)
+B = Exercise(id="b", hidden=lambda generator: [1, 2], goal="é")
+C = Exercise(id="c", hidden=_shared)
+"""
+
+
+def test_hidden_cases_leave_with_the_functions_that_drew_them() -> None:
+    text = without_hidden_cases(EXERCISES)
+    compile(text, "exercises", "exec")
+    assert text.count("hidden=lambda generator: ()") == 3
+    assert "_odd" not in text and "[1, 2]" not in text
+    assert "def _shared" in text, "something else uses it"
+    assert 'goal="é"' in text
+
+
+def test_a_chapter_loses_its_solutions_and_what_needs_them(tmp_path: Path) -> None:
+    _, path = lay_out(tmp_path)
+    text = without_answers(path.read_text(), path)
+    assert "{solution}" not in text and "once plus once" not in text
+    assert "import solutions" not in text
+    assert "check(twice)" in text and ":::{hints} twice" in text
+
+
+def test_a_release_of_the_tiny_course(tmp_path: Path) -> None:
+    edition, _ = lay_out(tmp_path / "course")
+    target = tmp_path / "student"
+    names = [
+        p.relative_to(edition.root).as_posix()
+        for p in edition.root.rglob("*")
+        if p.is_file()
+    ]
+    release(edition, target, names)
+    written = {p.relative_to(target).as_posix() for p in target.rglob("*.*")}
+    assert written == {
+        "_config.yml",
+        "benchmarks/results/tiny.json",
+        "benchmarks/results",
+        "chapters/01_doubling.ipynb",
+        "chapters/01_doubling.md",
+        "solutions/__init__.py",
+    } - {"benchmarks/results"}
+    # The stub is still to be had, from the chapter itself.
+    student = Edition(target, edition.exercises)
+    for exercise in edition.exercises.values():
+        stub = cell_source(exercise, False, edition.root)
+        assert cell_source(exercise, False, student.root) == stub
+    with pytest.raises(ReleaseError, match="not empty"):
+        release(edition, target, names)
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("release") / "student"
+    release(default_edition(), target)
+    return target
+
+
+def test_no_line_of_an_answer_is_in_the_student_edition(student: Path) -> None:
+    texts = {
+        path: path.read_text(errors="ignore")
+        for path in student.rglob("*")
+        # The figure in the guide for instructors shows the form of a region.
+        if path.is_file() and path.name != "instructors.md"
+    }
+    for exercise in all_exercises().values():
+        stub = set(cell_source(exercise, False).splitlines())
+        solved = cell_source(exercise, True).splitlines()
+        answer = "\n".join(line for line in solved if line not in stub)
+        guilty = [path for path, text in texts.items() if answer in text]
+        assert not guilty, f"{exercise.id} is answered in {guilty}"
+
+
+def test_no_hidden_case_is_in_the_student_edition(student: Path) -> None:
+    code = (
+        "import torch\n"
+        "from autograder.exercises import all_exercises\n"
+        "g = torch.Generator()\n"
+        "print(sum(len(list(e.hidden(g))) for e in all_exercises().values()))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(student)}
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=student,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.strip() == "0", run.stderr
+    full = sum(len(e.cases) for e in all_exercises().values())
+    assert full > 0
+
+
+def test_the_student_editions_chapters_run(student: Path) -> None:
+    """Run chapter 1 there with no solutions on the path, and its checks answer."""
+    code = (
+        "import json, sys, nbformat\n"
+        "from nbclient import NotebookClient\n"
+        "path = sys.argv[1]\n"
+        "notebook = nbformat.read(path, as_version=4)\n"
+        "NotebookClient(notebook, timeout=120, kernel_name='python3',\n"
+        "    resources={'metadata': {'path': 'chapters'}}).execute()\n"
+        "said = [o['data']['text/plain'] for c in notebook.cells\n"
+        "        if c.id.startswith('check-') for o in c.outputs if 'data' in o]\n"
+        "print('SAID' + json.dumps(said))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(student)}
+    run = subprocess.run(
+        [sys.executable, "-c", code, "chapters/01_vector_add.ipynb"],
+        cwd=student,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    said = json.loads(run.stdout.partition("SAID")[2])
+    assert len(said) == 6
+    assert not any(words.startswith("✓") for words in said)
+    assert not any("Error" in words for words in said), said
+
+
+def test_the_checkout_is_left_as_it_was(student: Path) -> None:
+    assert (ROOT / "solutions/vector_add").is_dir()
+    assert not (student / "solutions/vector_add").exists()
