@@ -15,12 +15,13 @@ from typing import Any
 
 from kernelwright.cache import cached, digest
 from kernelwright.emulator import toolchain
-from kernelwright.emulator.diagnostics import compile_error, parse
+from kernelwright.emulator.diagnostics import TAIL, compile_error, parse
 from kernelwright.emulator.faults import fault_of
 from kernelwright.emulator.launch import Entry, Outcome, Spec, load_runtime
 from kernelwright.emulator.lines import source_line
-from kernelwright.emulator.source import prepare
+from kernelwright.emulator.source import initialised_shared, line_of, prepare
 from kernelwright.errors import (
+    CompileError,
     Diagnostic,
     KernelWarning,
     LaunchError,
@@ -109,6 +110,17 @@ class Library:
         compiler = toolchain.find_compiler()
         prepared = prepare(source)
         name = _safe_name(filename)
+        initialised = initialised_shared(prepared.masked)
+        if initialised is not None:
+            message = (
+                "a __shared__ variable has no initial value: assign it in one thread, "
+                "then __syncthreads()"
+            )
+            place = line_of(source, initialised)
+            raise CompileError(
+                f"{name} does not compile\nline {place}: {message}",
+                (Diagnostic("error", place, 0, message),),
+            )
         tail = _tail(kernels)
         key = digest(
             "module",
@@ -126,7 +138,7 @@ class Library:
             log.append(_compile(compiler, text, name, target, source, kernels))
 
         path = cached("emulator", key, ".so", produce)
-        remarks = parse(log[0], name) if log else ()
+        remarks = parse(log[0], name, source) if log else ()
         return cls(path, name, kernels, not prepared.has_global_dynamic, remarks)
 
     def launch(
@@ -251,7 +263,7 @@ def _tail(kernels: Sequence[str]) -> str:
     entries = "\n".join(
         f"KWEMU_ENTRY({number}, {name})" for number, name in enumerate(kernels)
     )
-    return f'\n# 1 "<kernels>"\n{entries}\n'
+    return f'\n# 1 "{TAIL}"\n{entries}\n'
 
 
 def _compile(
@@ -288,7 +300,7 @@ def _compile(
         shutil.rmtree(folder, ignore_errors=True)
     if done.returncode == 0:
         return done.stderr
-    raise compile_error(source, parse(done.stderr, name), done.stderr, name)
+    raise compile_error(source, done.stderr, name, kernels, name)
 
 
 _loaded: set[Path] = set()

@@ -27,6 +27,7 @@ _ALIGNMENT = re.compile(r"\b(?:alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)")
 _SHARED_ALIGNED = re.compile(
     r"\b__shared__\b(?P<gap>\s+)(?P<alignment>alignas\s*\((?:[^()]|\([^()]*\))*\))"
 )
+_INITIALISED = re.compile(r"\b__shared__\b[^;{}()]*?[\w\]]\s*(?P<sign>=)(?!=)")
 _ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b")
 
 
@@ -57,6 +58,23 @@ def mask(source: str) -> str:
         return re.sub(r"[^\n]", " ", text)
 
     return _TOKENS.sub(blank, source)
+
+
+def initialised_shared(masked: str) -> int | None:
+    """Return the position of a ``__shared__`` variable's initialiser, which is none."""
+    match = _INITIALISED.search(masked)
+    return match.start("sign") if match else None
+
+
+def unclosed_brace(masked: str) -> int | None:
+    """Return the position of the last brace that is opened and never closed."""
+    opened: list[int] = []
+    for match in re.finditer(r"[{}]", masked):
+        if match.group() == "{":
+            opened.append(match.start())
+        elif opened:
+            opened.pop()
+    return opened[-1] if opened else None
 
 
 def line_of(text: str, position: int) -> int:

@@ -10,7 +10,7 @@ struct Call;
 template <class... Parameters>
 struct Call<void(Parameters...)> {
     static_assert((!std::is_reference<Parameters>::value && ...),
-                  "a kernel's parameters are passed by value, not by reference");
+                  "a kernel's parameters are passed by value");
     static constexpr unsigned count = sizeof...(Parameters);
     // One more than there are parameters: an array may not be empty.
     static constexpr unsigned sizes[count + 1] = {sizeof(Parameters)..., 0};

@@ -1,0 +1,155 @@
+"""What to do about a compiler's message: the slips that learners of CUDA make."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import replace
+
+from kernelwright.errors import Diagnostic
+
+# Names that need an #include, and which.
+_HEADERS = (
+    (r"(?:__)?(?:half2?|\w*half2?\w*)", "cuda_fp16.h"),
+    (r"(?:__)?nv_bfloat162?|\w*bfloat16\w*", "cuda_bf16.h"),
+    (r"nvcuda|wmma", "mma.h"),
+    (r"cooperative_groups|cg", "cooperative_groups.h"),
+    (r"CUDART_\w+", "math_constants.h"),
+)
+_HOST_API = re.compile(r"(?:cuda|cublas|cudnn|cu)[A-Z]\w*")
+_HEADERS_HERE = (
+    "cuda_fp16.h, cuda_bf16.h, mma.h, cooperative_groups.h, cuda/std/cstdint, "
+    "math_constants.h and <kw/…>"
+)
+# An instruction of inline PTX and the wrapper that runs on both back ends.
+_WRAPPERS = (
+    (r"cp\.async\.bulk|wgmma|mbarrier|setmaxnreg|tensormap", None),
+    (r"cp\.async", "kw::cp_async from <kw/cp_async.cuh>"),
+    (r"ldmatrix", "kw::ldmatrix from <kw/ldmatrix.cuh>"),
+    (r"\bmma\.", "kw::mma_sync from <kw/mma.cuh>"),
+    (r"%laneid", "threadIdx.x % 32"),
+    (r"%clock", "clock64()"),
+)
+# Macros here, which clang does not offer when a name is nearly one of them.
+_MACROS = ("threadIdx", "blockIdx", "blockDim", "gridDim", "printf", "assert")
+_UNKNOWN = re.compile(
+    r"'(?P<name>[\w:]+)' (?:was not declared|does not name a type|has not been declared"
+    r"|is not a (?:member|class))|(?:undeclared identifier|unknown type name) '(?P<b>\w+)'"
+)
+
+
+def mend(diagnostic: Diagnostic, lines: list[str]) -> Diagnostic | None:
+    """Return the diagnostic in a learner's words; None to leave it out.
+
+    Args:
+        diagnostic: what the compiler said, on the author's line.
+        lines: the author's source.
+    """
+    text = _without_internals(diagnostic.message)
+    diagnostic = replace(diagnostic, message=text)
+    if "kwemu_" in text and diagnostic.severity == "note":
+        return None
+    if diagnostic.severity != "error":
+        return diagnostic
+    line = lines[diagnostic.line - 1] if 0 < diagnostic.line <= len(lines) else ""
+    if "<<<" in line and re.search(r"expected (?:primary-)?expression", text):
+        return replace(
+            diagnostic,
+            message="a kernel is launched from Python here, as "
+            "kernel[grid, block](…), not with <<<…>>>",
+        )
+    moved = _missing_semicolon(diagnostic, lines)
+    if moved is not None:
+        return moved
+    advice = _advice(text)
+    if advice:
+        return replace(diagnostic, message=f"{text}: {advice}")
+    return diagnostic
+
+
+def about_asm(diagnostic: Diagnostic, lines: list[str]) -> Diagnostic:
+    """Name the wrapper for the inline PTX on a diagnostic's line."""
+    ptx = "\n".join(lines[diagnostic.line - 1 : diagnostic.line + 4])
+    advice = "write it in CUDA C++, or keep it for the GPU behind #ifdef __CUDACC__"
+    for pattern, wrapper in _WRAPPERS:
+        if re.search(pattern, ptx):
+            advice = (
+                f"use {wrapper}, which runs on a GPU and here"
+                if wrapper
+                else "what only Hopper has runs on a GPU only"
+            )
+            break
+    message = f"inline asm is PTX, which the emulator cannot run: {advice}"
+    return replace(diagnostic, message=message)
+
+
+def _without_internals(text: str) -> str:
+    text = re.sub(
+        r"[;,] did you mean '[^']*kwemu[^']*'\?|\(did you mean[^)]*kwemu[^)]*\)",
+        "",
+        text,
+    )
+    text = re.sub(r"('cuda[A-Z]\w*' was not declared .*?); did you mean.*", r"\1", text)
+    text = text.replace("kwemu_printf", "printf")
+    text = re.sub(r" \{aka '?kwemu_[^}]*\}| \(aka 'kwemu_[^)]*\)", "", text)
+    text = re.sub(r"\bkwemu_\w+::", "", text)
+    # clang repeats the condition; what it means stands behind the colon.
+    text = re.sub(r"static assertion failed(?: due to requirement '.*')?: ", "", text)
+    return text
+
+
+def _advice(text: str) -> str:
+    missing = re.search(r"(?:^|')([\w/.+-]+)'?(?: file not found|: No such file)", text)
+    if missing:
+        name = missing.group(1)
+        if name in ("cuda/barrier", "cuda/pipeline", "cuda/ptx", "cudaTypedefs.h"):
+            return (
+                "this header runs on a GPU only; asynchronous copies are in "
+                "<kw/cp_async.cuh>"
+            )
+        return f"the emulator has {_HEADERS_HERE}"
+    unknown = _UNKNOWN.search(text)
+    if unknown:
+        name = unknown["name"] or unknown["b"]
+        if _HOST_API.fullmatch(name):
+            return "memory and launches belong to Python here; keep only device code"
+        if "did you mean" not in text:
+            return _about_name(name)
+    if re.match(r"assignment of read-only|read-only variable", text):
+        return "what is const can be read, not written"
+    if "ambiguous" in text and re.search(r"half|bfloat16", text):
+        return "convert one side first, with __half2float or __float2half"
+    if text.startswith("no matching function for call to"):
+        return "no version of it takes arguments of these types"
+    if text.startswith("expected '}'"):
+        return "a brace that was opened is not closed"
+    return ""
+
+
+def _about_name(name: str) -> str:
+    for pattern, header in _HEADERS:
+        if re.fullmatch(pattern, name):
+            return f"add #include <{header}>"
+    near = difflib.get_close_matches(name, _MACROS, 1, 0.8)
+    return f"did you mean '{near[0]}'?" if near else ""
+
+
+def _missing_semicolon(diagnostic: Diagnostic, lines: list[str]) -> Diagnostic | None:
+    """Move ``expected ';'`` from the line after to the line that lacks it."""
+    if not re.match(r"expected (?:',' or )?';'", diagnostic.message):
+        return None
+    number, column = diagnostic.line, diagnostic.column
+    if not 0 < number <= len(lines):
+        return None
+    if not lines[number - 1][: max(column - 1, 0)].strip():
+        before = number - 1
+        while before > 0 and not lines[before - 1].strip():
+            before -= 1
+        if before > 0:
+            number, column = before, len(lines[before - 1].rstrip()) + 1
+    return replace(
+        diagnostic,
+        line=number,
+        column=column,
+        message="expected ';' at the end of the statement",
+    )
