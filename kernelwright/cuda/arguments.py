@@ -105,13 +105,9 @@ def _pack_pointer(
         return (0).to_bytes(8, "little"), None
     tensor = as_tensor(value)
     _check_memory(tensor, device_type)
-    if parameter.ctype != "void":
-        element = ELEMENTS.get(parameter.ctype)
-        if element is None:
-            raise ArgumentError(
-                f"points to {parameter.ctype}, which no torch dtype holds. Take "
-                "void* in the kernel and cast inside."
-            )
+    # void* and a struct of the author's own take memory of any dtype.
+    element = ELEMENTS.get(parameter.ctype)
+    if element is not None:
         _check_elements(parameter, tensor, element)
     return tensor.data_ptr().to_bytes(8, "little"), tensor
 

@@ -73,9 +73,10 @@ def test_numpy_scalars_are_numbers() -> None:
 def test_pointers_are_addresses() -> None:
     x = torch.arange(8.0)
     array = np.arange(8, dtype=np.int32)
-    packed = pack("float const*, int*, float4*, void*, float*", x, array, x, x, None)
+    types = "float const*, int*, float4*, void*, float*, Particle*"
+    packed = pack(types, x, array, x, x, None, x)
     address = x.data_ptr().to_bytes(8, "little")
-    assert packed[0] == packed[2] == packed[3] == address
+    assert packed[0] == packed[2] == packed[3] == packed[5] == address
     assert int.from_bytes(packed[1], "little") == array.ctypes.data
     assert packed[4] == bytes(8)
 
@@ -104,7 +105,6 @@ REFUSED = [
     ("float", ("x",), "wants a number, got str"),
     ("float**", (X,), "pointer to a pointer"),
     ("Pair", (3,), "Pair by value: pass its bytes"),
-    ("Odd*", (X,), "points to Odd, which no torch dtype holds"),
     ("float4", ((1, 2),), "wants 4 numbers, got 2"),
     ("float*", (X.to("meta"),), "is on meta, and the emulator runs on CPU memory"),
 ]
