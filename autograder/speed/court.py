@@ -13,7 +13,7 @@ from typing import Any
 
 from autograder.exercise import Exercise
 from autograder.speed.channel import Gone, Late
-from autograder.speed.processes import TrustedProcess, held_still
+from autograder.speed.processes import TrustedProcess, held_still, other_numbers
 from autograder.speed.rounds import LearnerTurn
 from autograder.speed.verdict import Status
 from autograder.worker.wire import Header
@@ -68,7 +68,6 @@ class GpuCourt:
         server: forks the learner's process.
         most_s: the longest that a request to the learner's process may take.
         where: file of the exercise, where it is none of the course's.
-        private: whether the learner's process gets namespaces of its own.
     """
 
     def __init__(
@@ -80,16 +79,19 @@ class GpuCourt:
         server: ForkServer,
         most_s: float = _PREPARE_S,
         where: str | None = None,
-        private: bool = True,
     ) -> None:
         self._exercise, self._cells = exercise, list(cells)
-        self._server, self._private = server, private
+        self._server = server
         self._turn = 0
-        self._worker: Worker | None = None
         self._most_s = min(_PREPARE_S, most_s)
         self._checked = _MOST_CHECKED
         self._learner_empty_s = 0.0
-        self._trusted = TrustedProcess()
+        # Forked now, and idle until it is admitted: no line of the learner's is in it.
+        # It has no process namespace of its own, which memory cannot be shared
+        # across; what it leaves behind goes to its keeper.
+        self._worker: Worker | None = server.spawn(private=False)
+        assert server.pid is not None
+        self._trusted = TrustedProcess(other_numbers(server.pid))
         try:
             self.setting = Setting(
                 self._order(
@@ -125,8 +127,7 @@ class GpuCourt:
             return max(self._timed({"op": "peer"}) - self._peer_empty_s, 1e-9)
 
     def admit(self) -> None:
-        """Start the learner's process, time what is not its doing, load its code."""
-        self._worker = self._server.spawn(private=self._private)
+        """Time what is not the learner's doing, then load the learner's code."""
         setting = self.setting
         names = ("handle", "layout", "calls", "outputs", "launch")
         attached = self._tell(

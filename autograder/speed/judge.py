@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from autograder.exercise import Exercise
 from autograder.speed.bands import against_copy, bands_for
@@ -76,24 +75,18 @@ def _try(
     server: ForkServer,
     where: str | None,
 ) -> SpeedVerdict:
-    """Hold one hearing; without namespaces where memory cannot be shared through."""
-    flags: tuple[str, ...] = ()
-    for private in (True, False):
-        try:
-            verdict = _hearing(exercise, cells, seed, budget_s, server, where, private)
-        except NotShared as error:
-            why = str(error)
-            flags = ("measured without namespaces of its own: CUDA needs it here",)
-            continue
-        except Ruling as ruling:
-            verdict = SpeedVerdict(status=ruling.status, message=ruling.message)
-        except InfrastructureError as error:
-            verdict = SpeedVerdict(status="infrastructure error", message=str(error))
-        return replace(verdict, flags=(*flags, *verdict.flags))
-    return not_measured(
-        "Not measured: this machine's processes cannot share GPU memory, which an "
-        f"honest measurement needs (WSL2 cannot). CUDA says: {why}."
-    )
+    """Hold one hearing, whatever comes of it."""
+    try:
+        return _hearing(exercise, cells, seed, budget_s, server, where)
+    except NotShared as error:
+        return not_measured(
+            "Not measured: this machine's processes cannot share GPU memory, which "
+            f"an honest measurement needs (WSL2 cannot). CUDA says: {error}."
+        )
+    except Ruling as ruling:
+        return SpeedVerdict(status=ruling.status, message=ruling.message)
+    except InfrastructureError as error:
+        return SpeedVerdict(status="infrastructure error", message=str(error))
 
 
 def _hearing(
@@ -103,7 +96,6 @@ def _hearing(
     budget_s: float,
     server: ForkServer,
     where: str | None,
-    private: bool,
 ) -> SpeedVerdict:
     """Set the court up, hear, and decide."""
     speed = exercise.speed
@@ -116,7 +108,6 @@ def _hearing(
         server=server,
         most_s=budget_s,
         where=where,
-        private=private,
     )
     try:
         setting = court.setting

@@ -13,22 +13,32 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from autograder.speed.channel import Channel
+from autograder.worker.joining import same_numbers
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PROC = Path("/proc")
 
 
 class TrustedProcess:
-    """The process that owns the memory; ``channel`` talks to it."""
+    """The process that owns the memory; ``channel`` talks to it.
 
-    def __init__(self) -> None:
+    Args:
+        beside: a process whose process numbers it must share to share memory.
+    """
+
+    def __init__(self, beside: int | None = None) -> None:
         request_out, request_in = os.pipe()
         reply_out, reply_in = os.pipe()
         program = (
             f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
+            "from autograder.worker.joining import join; "
+            "len(sys.argv) > 3 and join(int(sys.argv[3])); "
             "from autograder.speed.trusted import main; "
             "main(int(sys.argv[1]), int(sys.argv[2]))"
         )
+        argv = [sys.executable, "-c", program, str(request_out), str(reply_in)]
+        if beside is not None:
+            argv.append(str(beside))
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -36,7 +46,7 @@ class TrustedProcess:
         }
         self._log = tempfile.TemporaryFile(prefix="kw-speed-")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-c", program, str(request_out), str(reply_in)],
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
@@ -64,6 +74,11 @@ class TrustedProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._log.close()
+
+
+def other_numbers(root: int) -> int | None:
+    """Find a descendant that counts processes differently from this process."""
+    return next((pid for pid in descendants(root) if not same_numbers(pid)), None)
 
 
 @contextmanager
