@@ -14,6 +14,8 @@ def all_exercises() -> dict[str, Exercise]:
     """Return every exercise by its id, in the order of the course."""
     found: dict[str, Exercise] = {}
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
+        if module.name.startswith("_"):
+            continue  # a part of a chapter, not one of its own
         chapter = importlib.import_module(f"{__name__}.{module.name}")
         for exercise in chapter.EXERCISES:
             if exercise.id in found:
