@@ -38,8 +38,9 @@ class Trusted:
 
     def answer(self, request: Header) -> Header:
         """Answer one request."""
-        operation: Callable[[Header], Header] = getattr(self, f"_on_{request['op']}")
         try:
+            operation: Callable[[Header], Header]
+            operation = getattr(self, f"_on_{request['op']}")
             return {"ok": True, **operation(request)}
         except WrongOutputs as error:
             return {"ok": False, "kind": "outputs", "message": str(error)}
