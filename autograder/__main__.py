@@ -50,16 +50,16 @@ def _grade(
     from autograder.worker import system
     from autograder.workers import warm_toolchain
 
-    submission = open_submission(name)
     try:
+        submission = open_submission(name)
         exercises = select(only, submission)
-        judge = Judge(seed=seed, device=device)
+        opened = Judge(seed=seed, device=device)
     except ValueError as error:
         print(error, file=sys.stderr)
         return USAGE
     # Nobody who runs as the same user may read the oracle's memory.
     system.set_dumpable(False)
-    with judge:
+    with opened as judge:
         judge.server.start()
         print(f"Grading {submission.name}: {len(exercises)} exercises", flush=True)
         print(f"Sandbox: {judge.server.tier.words}", flush=True)

@@ -149,12 +149,13 @@ def device_here() -> str:
 
 def is_untouched(exercise: Exercise, source: str) -> bool:
     """Say whether a cell is still the stub that the chapter came with."""
+    from autograder.authoring.chapters import ChapterError
     from autograder.authoring.regions import RegionError, cell_source
 
     try:
         stub = cell_source(exercise, solved=False)
-    except (RegionError, OSError):
-        return False
+    except (ChapterError, RegionError, OSError):
+        return False  # nothing to compare with: it is graded like any other
     return _bare(stub) == _bare(source)
 
 

@@ -20,9 +20,11 @@ from autograder.judge import Judge
 from autograder.recorder import recorder
 from autograder.show import CheckResult, Hint, Notice
 from autograder.submission import Answer, Cells
+from autograder.trial import Deadlines
 from autograder.workers import warm_toolchain
 
-# A learner waits in front of the screen: short deadlines, and they say where.
+# A learner waits in front of the screen: a loop without an end is said soon.
+DEADLINES = Deadlines(prepare=30.0, case=8.0, kernel=4.0, all=40.0)
 _WAIT_S = 20.0
 
 
@@ -133,6 +135,7 @@ def _warm_judge() -> Judge:
             _judge = Judge(
                 seed=int(seed) if seed.isdigit() else None,
                 public=True,
+                deadlines=DEADLINES,
                 speed_budget_s=_WAIT_S,
             )
             _judge.server.start()

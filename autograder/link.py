@@ -159,6 +159,11 @@ class Worker:
             for fd in (self._request, self._reply, self._output, self._status):
                 os.close(fd)
 
+    @property
+    def ended_privately(self) -> bool:
+        """Whether it had a namespace of processes of its own; known once it ended."""
+        return self._await_status().get("private") is True
+
     def _send(self, out: deque[memoryview]) -> bool:
         """Write what the pipe takes; say whether there is more to write."""
         try:

@@ -162,11 +162,21 @@ class Notebooks:
 
 
 def open_submission(name: str) -> Submission:
-    """Return the submission that a path, or the word ``solutions``, stands for."""
+    """Return the submission that a path, or the word ``solutions``, stands for.
+
+    Raises:
+        ValueError: there is nothing at the path.
+    """
     # The folder of that name holds kernels, never notebooks.
     if name == REFERENCES:
         return References()
-    return Notebooks(Path(name))
+    path = Path(name)
+    if not path.exists():
+        raise ValueError(
+            f"SUBMISSION={name}: no such folder or notebook. Name a folder that holds "
+            "chapters, one .ipynb file, or `solutions`."
+        )
+    return Notebooks(path)
 
 
 def checked(source: str, exercise: Exercise) -> Answer:

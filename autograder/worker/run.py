@@ -49,7 +49,7 @@ def run_case(
         _finish(header["device"])
         made, described = _returned(returned)
     data: list[bytes] = []
-    if header["entry"] == "kernel" or _as_wanted(described, header["outputs"]):
+    if header["entry"] == "kernel" or _as_wanted(described, header):
         data = [to_bytes(tensor.cpu()) for tensor in made]
     reply: Header = {
         "ok": True,
@@ -91,15 +91,22 @@ def _returned(value: Any) -> tuple[list[torch.Tensor], list[Header]]:
             )
             tensors.append(item.detach().resolve_conj().resolve_neg())
         else:
-            described.append({"type": type(item).__name__[:100]})
+            described.append({"type": _kind(item)})
     return tensors, described
 
 
-def _as_wanted(described: list[Header], wanted: list[Header]) -> bool:
+def _kind(item: Any) -> str:
+    """Name what is no plain tensor: its type, or what sort of tensor it is."""
+    if type(item) is torch.Tensor:
+        return f"{str(item.layout).removeprefix('torch.')} Tensor"
+    return type(item).__name__[:100]
+
+
+def _as_wanted(described: list[Header], header: Header) -> bool:
     """Say whether sending the bytes makes sense; the supervisor asks again."""
-    return [(d.get("dtype"), d.get("shape")) for d in described] == [
-        (w["dtype"], w["shape"]) for w in wanted
-    ]
+    got = [(d.get("dtype"), d.get("shape"), d.get("device")) for d in described]
+    device = header["device"]
+    return got == [(w["dtype"], w["shape"], device) for w in header["outputs"]]
 
 
 def _changed(guarded: Guarded, sent: bytearray) -> bool:

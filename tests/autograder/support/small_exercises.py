@@ -1,0 +1,120 @@
+"""Small exercises of the tests' own, and notebooks to write answers into."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autograder.exercise import (
+    Case,
+    Exercise,
+    Launch,
+    NearMiss,
+    Output,
+    Problem,
+    Speed,
+    Tolerance,
+)
+from autograder.trial import Deadlines
+
+SHORT = Deadlines(prepare=6.0, case=3.0, kernel=1.5, all=20.0)
+
+
+def _problem(case: Case, generator: torch.Generator, kernel: bool) -> Problem:
+    n = case.sizes["n"]
+    x = torch.randn(n, generator=generator)
+    out = {"out": Output((n,), torch.float32)}
+    if kernel:
+        launch = Launch((-(-n // 32),), (32,))
+        return Problem({"x": x, "out": None, "n": n}, out, launch)
+    return Problem({"x": x}, out)
+
+
+def _twice(arguments: Any) -> Any:
+    return {"out": arguments["x"].double() * 2}
+
+
+def _case(n: int) -> Case:
+    return Case(f"n = {n}", {"n": n})
+
+
+def make_exercise(name: str = "twice", language: str = "python", **changes: Any) -> Any:
+    """Return an exercise that asks for ``2 * x``."""
+    kernel = language == "cuda"
+    fields: dict[str, Any] = {
+        "id": name,
+        "stem": "small",
+        "title": f"The exercise {name}",
+        "kind": "core",
+        "points": 10,
+        "language": language,
+        "entry": "kernel" if kernel else "function",
+        "name": name,
+        "source": f"no/such/folder/{name}.cu",
+        "goal": "Double it.",
+        "requirements": (),
+        "problem": lambda case, generator: _problem(case, generator, kernel),
+        "reference": _twice,
+        "cases": (_case(33), _case(1)),
+        "hidden": lambda g: [_case(int(torch.randint(40, 90, (), generator=g)))],
+        "tolerance": Tolerance(factor=1.0),
+        "hints": ("first", "second", "third"),
+        "onward": "Try three times.",
+        "near_misses": (
+            NearMiss("unchanged", lambda a: {"out": a["x"]}, "This is x, not 2 * x."),
+            NearMiss("squared", lambda a: {"out": a["x"] ** 2}, "This is x squared."),
+        ),
+    }
+    return Exercise(**{**fields, **changes})
+
+
+SPEED = Speed(
+    peer="copy bandwidth",
+    case=_case(1 << 20),
+    bytes_moved=lambda case: 8 * case.sizes["n"],
+    bands={"bronze": 0.5, "silver": 0.7, "gold": 0.9},
+)
+TWICE = make_exercise("twice")
+AFTER = make_exercise("after")
+KERNEL = make_exercise("doubled", "cuda")
+
+RIGHT = "# exercise: {name}\ndef {name}(x):\n    return 2 * x\n"
+RIGHT_KERNEL = """%%cuda
+// exercise: doubled
+__global__ void doubled(const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        out[i] = 2 * x[i];
+    }
+}
+"""
+
+
+def python_cell(body: str, name: str = "twice") -> str:
+    """Return an exercise cell whose function has the given body."""
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return f"# exercise: {name}\ndef {name}(x):\n{lines}\n"
+
+
+def code_cell(source: str, **extra: Any) -> dict[str, Any]:
+    """Return a notebook's code cell."""
+    return {
+        "cell_type": "code",
+        "source": source.splitlines(keepends=True),
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+        **extra,
+    }
+
+
+def write_notebook(path: Path, cells: Sequence[str | dict[str, Any]]) -> Path:
+    """Write a notebook that holds the cells."""
+    made = [code_cell(cell) if isinstance(cell, str) else cell for cell in cells]
+    document = {"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(document))
+    return path

@@ -1,0 +1,162 @@
+"""Every exercise of the course: answers earn all, stubs nothing, mistakes their line."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from autograder import sandbox
+from autograder.authoring.regions import cell_heading, cell_source
+from autograder.exercise import Case, Exercise
+from autograder.exercises import all_exercises
+from autograder.judge import Judge
+from autograder.oracle import cases_of, draw, given, is_right
+from autograder.submission import Cells, References
+
+EXERCISES = all_exercises()
+SEED = 20_261_121
+WRONG = sandbox.PACKAGES / "autograder" / "wrong"
+each = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES.keys())
+
+
+@pytest.fixture(scope="module")
+def patient(judge: Judge) -> Judge:
+    """The shared judge, whose short deadlines the course's answers meet easily."""
+    return judge
+
+
+@each
+def test_the_answer_earns_every_point_that_is_measured(
+    exercise: Exercise, patient: Judge
+) -> None:
+    result = patient.grade(exercise, References())
+    assert result.passed, result.message
+    assert result.earned == result.possible > 0
+    assert result.gate("structure") is None or (
+        result.gate("structure").status == "passed"  # type: ignore[union-attr]
+    )
+
+
+@each
+def test_the_stub_earns_nothing(exercise: Exercise, patient: Judge) -> None:
+    stub = cell_source(exercise, solved=False)
+    result = patient.grade(exercise, Cells({exercise.id: stub}))
+    assert (result.words, result.earned) == ("not attempted", 0.0)
+    # Nor does it by itself, with a change that is none.
+    sign = "//" if exercise.language == "cuda" else "#"
+    result = patient.grade(exercise, Cells({exercise.id: f"{stub}\n{sign} mine\n"}))
+    assert not result.passed and result.earned == 0.0
+    assert result.words != "not attempted"
+
+
+def _mistakes() -> list[object]:
+    found = sorted(WRONG.glob("*/*/*.*"))
+    return [
+        pytest.param(path, id=f"{path.parent.name}-{path.stem}")
+        for path in found
+        if path.suffix in (".cu", ".py")
+    ]
+
+
+@pytest.mark.parametrize("path", _mistakes())
+def test_a_wrong_answer_earns_its_own_message(path: Path, patient: Judge) -> None:
+    exercise = EXERCISES[path.parent.name]
+    first, _, code = path.read_text().partition("\n")
+    sign, _, words = first.partition(" expect: ")
+    assert sign in ("//", "#") and words.strip(), f"{path}: begin with '// expect: ...'"
+    cell = cell_heading(exercise.language, exercise.id) + code
+    result = patient.grade(exercise, Cells({exercise.id: cell}))
+    assert not result.passed and result.earned == 0.0
+    assert words.strip() in result.message, result.message
+
+
+@each
+def test_it_has_at_least_three_wrong_answers(exercise: Exercise) -> None:
+    folder = WRONG / exercise.stem / exercise.id
+    suffix = ".cu" if exercise.language == "cuda" else ".py"
+    assert len(list(folder.glob(f"*{suffix}"))) >= 3
+
+
+def _lower(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Round to the significand of the next lower dtype, whatever the magnitude."""
+    bits = {torch.float64: 24, torch.float32: 11, torch.float16: 8}.get(dtype, 4)
+    mantissa, exponent = torch.frexp(values.double())
+    rounded = torch.ldexp(torch.round(mantissa * 2**bits) / 2**bits, exponent)
+    return torch.where(torch.isfinite(values), rounded, values.double()).to(dtype)
+
+
+def _other_neighbour(best: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Round to the other side of the exact value: what another order may give."""
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[best.element_size()]
+    bits = best.contiguous().view(whole)
+    # One bit up is away from zero, for either sign.
+    away = (best.double().abs() < exact.abs()).to(whole) * 2 - 1
+    moves = torch.isfinite(best) & (best != 0) & (best.double() != exact)
+    moved = torch.where(moves, bits + away, bits).view(best.dtype)
+    return torch.where(torch.isfinite(moved), moved, best)
+
+
+@each
+def test_the_tolerance_rejects_lower_precision_and_accepts_the_last_bit(
+    exercise: Exercise,
+) -> None:
+    rejected = []
+    for case, purpose in cases_of(exercise, SEED, public=False):
+        problem = draw(exercise, case, SEED, purpose)
+        arguments = given(problem)
+        reference = exercise.reference(arguments)
+        scales = exercise.tolerance.scale(arguments) if exercise.tolerance.scale else {}
+        for name, output in problem.outputs.items():
+            if not output.dtype.is_floating_point:
+                continue
+            judged = partial(_all_right, exercise, case, scales.get(name))
+            best = reference[name].to(output.dtype).reshape(output.shape)
+            assert judged(best, reference[name]), case.name
+            exact = reference[name].double().reshape(output.shape)
+            assert judged(_other_neighbour(best, exact), reference[name]), case.name
+            rejected.append(not judged(_lower(best, output.dtype), reference[name]))
+    # A case of zeros, or of one element, may survive the rounding; the others not.
+    assert sum(rejected) >= 0.5 * len(rejected), rejected
+
+
+def _all_right(
+    exercise: Exercise,
+    case: Case,
+    scale: torch.Tensor | None,
+    got: torch.Tensor,
+    reference: torch.Tensor,
+) -> bool:
+    return bool(is_right(got, reference, scale, exercise.tolerance, case).all())
+
+
+@each
+def test_inputs_are_never_constant(exercise: Exercise) -> None:
+    for case, purpose in cases_of(exercise, SEED, public=False):
+        for value in given(draw(exercise, case, SEED, purpose)).values():
+            if isinstance(value, torch.Tensor) and value.numel() > 16:
+                assert len(value.unique()) > value.numel() // 2, case.name
+
+
+@each
+def test_near_misses_differ_from_the_right_answer(exercise: Exercise) -> None:
+    """A known mistake that is right on every case could never be told."""
+    for miss in exercise.near_misses:
+        seen = False
+        for case, purpose in cases_of(exercise, SEED, public=False):
+            problem = draw(exercise, case, SEED, purpose)
+            arguments = given(problem)
+            reference = exercise.reference(arguments)
+            for name, mistaken in miss.output(arguments).items():
+                output = problem.outputs[name]
+                right = is_right(
+                    mistaken.reshape(output.shape).to(output.dtype),
+                    reference[name],
+                    None,
+                    exercise.tolerance,
+                    case,
+                )
+                seen = seen or not bool(right.all())
+        assert seen, miss.name
