@@ -29,6 +29,34 @@ def read_chapters_with_ours(app: Sphinx, config: Config) -> None:
         config.nb_custom_formats[suffix] = reader
 
 
+def leave_thebe_out(
+    app: Sphinx,
+    pagename: str,
+    templatename: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    """Take Thebe's scripts and styles off a page.
+
+    Jupyter Book always loads its extension, which declares a constant twice (an
+    error in the console of every page) and names addresses outside of the book.
+    """
+    for key in ("script_files", "css_files"):
+        context[key] = [
+            file
+            for file in context[key]
+            if "thebe" not in str(file.filename or file.attributes.get("body", ""))
+        ]
+
+
+def leave_thebe_out_of_text(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Take Thebe's settings out of a page's text."""
+    for raw in list(doctree.findall(nodes.raw)):
+        text = raw.astext().strip()
+        if "x-thebe-config" in text or text.startswith("<script>kernelName"):
+            raw.parent.remove(raw)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register everything with Sphinx."""
     app.add_config_value(
@@ -37,6 +65,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     # After myst-nb has made every custom format a source suffix: ours are only
     # another way to read files whose suffix is .md.
     app.connect("config-inited", read_chapters_with_ours, priority=900)
+    app.connect("html-page-context", leave_thebe_out, priority=900)
+    app.connect("doctree-resolved", leave_thebe_out_of_text, priority=900)
     app.add_node(
         directives.Folded,
         html=(directives.open_folded, directives.close_folded),
