@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import functools
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 _MAX_WAITERS = 24
@@ -132,7 +133,18 @@ class Runtime:
         return buffer.value.decode()
 
 
-@functools.lru_cache(maxsize=4)
-def load_runtime(path: Path) -> Runtime:
-    """Load the runtime once; a second copy would have a pool of its own."""
-    return Runtime(path)
+_lock = threading.Lock()
+_runtime: Runtime | None = None
+
+
+def load_runtime(find: Callable[[], Path]) -> Runtime:
+    """Return the process's runtime, loading the one that ``find`` names if none is.
+
+    There is one a process, whichever compiler made it: a module's calls go to the first
+    that was loaded, and so must the launches.
+    """
+    global _runtime
+    with _lock:
+        if _runtime is None:
+            _runtime = Runtime(find())
+        return _runtime

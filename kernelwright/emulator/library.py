@@ -59,7 +59,7 @@ class Library:
         remarks: tuple[Diagnostic, ...],
     ) -> None:
         self._runtime = load_runtime(
-            toolchain.runtime_library(toolchain.find_compiler())
+            lambda: toolchain.runtime_library(toolchain.find_compiler())
         )
         self._path = path
         self._filename = filename
@@ -294,6 +294,7 @@ def _compile(
             name,
             "-o",
             str(target),
+            *(() if compiler.is_clang else toolchain.GCC_LINK_FLAGS),
         ]
         done = toolchain.run_compiler(command, cwd=folder)
     finally:

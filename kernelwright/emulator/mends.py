@@ -33,8 +33,9 @@ _WRAPPERS = (
 # Macros here, which clang does not offer when a name is nearly one of them.
 _MACROS = ("threadIdx", "blockIdx", "blockDim", "gridDim", "printf", "assert")
 _UNKNOWN = re.compile(
-    r"'(?P<name>[\w:]+)' (?:was not declared|does not name a type|has not been declared"
-    r"|is not a (?:member|class))|(?:undeclared identifier|unknown type name) '(?P<b>\w+)'"
+    r"'(?P<name>[\w:]+)' (?:was not declared|does not name a type"
+    r"|has not been declared|is not a (?:member|class))"
+    r"|(?:undeclared identifier|unknown type name) '(?P<b>\w+)'"
 )
 
 

@@ -24,10 +24,12 @@ WRAPPERS = Path(__file__).parent.parent / "include"
 
 # Every flag that is not obvious:
 #   contract, no-math-errno, no-trapping-math   what nvcc assumes of floats as well
-#   no-strict-aliasing, wrapv                   float4 views of floats; indices that wrap
-#   no-gnu-unique, visibility=hidden            a template's shared array is one module's
+#   no-strict-aliasing, wrapv                   float4 views; indices that wrap
+#   no-gnu-unique, visibility=hidden            a template's shared array is its own
 #   no-finite-loops                             or an endless loop is removed, not run
 #   stack-clash-protection                      a huge local array meets the guard page
+#   no-plt                                      an address in the text is the author's
+#   statement-frontiers                         an empty loop keeps its line
 COMMON_FLAGS = (
     "-std=c++17",
     "-O2",
@@ -64,7 +66,10 @@ WARNINGS = (
     "-Wno-attributes",
     "-Wno-unknown-pragmas",
 )
-LINK_FLAGS = ("-shared", "-Wl,--hash-style=gnu", "-Wl,--build-id=none")
+LINK_FLAGS = ("-pipe", "-shared", "-Wl,--hash-style=gnu", "-Wl,--build-id=none")
+# A module finds libm and libstdc++ through the runtime, which is loaded before it:
+# linking them again would take a quarter of the whole build.
+GCC_LINK_FLAGS = ("-nostdlib", "-lgcc")
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class Compiler:
 
     @property
     def flags(self) -> tuple[str, ...]:
+        """The flags that the prelude and every kernel are compiled with."""
         return COMMON_FLAGS + (CLANG_FLAGS if self.is_clang else GCC_FLAGS)
 
 
@@ -208,11 +214,9 @@ def prelude_options(compiler: Compiler) -> list[str]:
     suffix = ".h.pch" if compiler.is_clang else ".h.gch"
 
     def produce(target: Path) -> None:
-        _build(
-            [compiler.path, *compiler.flags, *include_options()]
-            + ["-x", "c++-header", str(stub), "-o", str(target)],
-            "prelude",
-        )
+        command = [compiler.path, *compiler.flags, *include_options()]
+        command += ["-x", "c++-header", str(stub), "-o", str(target)]
+        _build(command, "prelude")
 
     compiled = cached("emulator", key, suffix, produce)
     if compiler.is_clang:

@@ -1,6 +1,8 @@
 // O = softmax(Q K^T / sqrt(D)) V without ever holding a row of scores: keys and values come
 // in tiles through shared memory, and a running maximum and sum mend what was added before.
 // Q, K, V, O are (heads, length, D), fp32; optionally causal.
+#include <math_constants.h>
+
 constexpr int D = 64;
 constexpr int ROWS = 32;  // queries a block, one a thread group of 4
 constexpr int KEYS = 32;  // keys a tile
@@ -23,7 +25,7 @@ __global__ void __launch_bounds__(128)
         query[i] = row < length ? q[head + row * D + 4 * i + part] * rsqrtf((float)D) : 0.0f;
         sum[i] = 0.0f;
     }
-    float highest = -INFINITY, weight = 0.0f;
+    float highest = -CUDART_INF_F, weight = 0.0f;
 
     int last = causal ? min(length, (blockIdx.x + 1) * ROWS) : length;
     for (int start = 0; start < last; start += KEYS) {

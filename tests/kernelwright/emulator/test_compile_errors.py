@@ -210,7 +210,8 @@ def test_dynamic_shared_memory_keeps_every_line(declaration, inside):
     source = (
         f"__global__ void k(int* p) {{\n{declaration}\n{body}\n}}"
         if inside
-        else f"namespace n {{\n{declaration}\n__global__ void k(int* p) {{\n{body}\n}}\n}}"
+        else f"namespace n {{\n{declaration}\n"
+        f"__global__ void k(int* p) {{\n{body}\n}}\n}}"
     )
     prepared = prepare(source)
     assert prepared.text.count("\n") == source.count("\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -85,3 +87,15 @@ def test_histogram_with_atomics(build, kernel_file, random):
     bins = np.zeros(256, np.uint32)
     histogram("histogram", 24, 256, data, bins, data.size)
     assert (bins == np.bincount(data, minlength=256)).all()
+
+
+@pytest.mark.parametrize(
+    "compiler", [n for n in ("g++", "clang++", "clang++-16") if shutil.which(n)]
+)
+def test_both_compilers_in_one_process(
+    build, kernel_file, random, monkeypatch, compiler
+):
+    monkeypatch.setenv("CXX", compiler)
+    test_layernorm_by_shuffles(build, kernel_file, random, 100, 64)
+    test_mma_gemm_with_async_copies(build, kernel_file, random)
+    test_flash_attention(build, kernel_file, random, 40, 1)

@@ -1,4 +1,4 @@
-"""The emulator inside a process: signals, forks, threads, interrupts, several builds."""
+"""The emulator inside a process: signals, forks, threads, interrupts, builds."""
 
 from __future__ import annotations
 

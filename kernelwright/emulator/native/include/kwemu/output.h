@@ -7,7 +7,8 @@
 inline void __trap(KWEMU_LINE) { kwemu_trap(line); }
 inline void __brkpt() {}
 inline long long clock64() { return static_cast<long long>(kwemu_clock()); }
-inline long long kwemu_clock32() { return static_cast<long>(kwemu_clock()); }
+inline clock_t kwemu_clock_t() { return static_cast<clock_t>(kwemu_clock()); }
+#define clock() kwemu_clock_t()
 inline unsigned long long __globaltimer() { return kwemu_nanoseconds(); }
 inline void __nanosleep(unsigned nanoseconds) { kwemu_sleep(nanoseconds); }
 
