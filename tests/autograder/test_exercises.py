@@ -1,4 +1,4 @@
-"""Every exercise of the course: answers earn all, stubs nothing, mistakes their line."""
+"""Every exercise: answers earn all points, stubs none, mistakes their own line."""
 
 from __future__ import annotations
 

@@ -123,7 +123,8 @@ def test_answers_that_end_or_forge(
     [
         "while True: pass",
         "import time\ntime.sleep(1000)",
-        "import signal\nfor s in range(1, 32):\n    try: signal.signal(s, signal.SIG_IGN)\n"
+        "import signal\nfor s in range(1, 32):\n"
+        "    try: signal.signal(s, signal.SIG_IGN)\n"
         "    except (OSError, ValueError): pass\nwhile True: pass",
         "import os\nif os.fork() == 0: os.setsid()\nwhile True: pass",
         "while True: print('x' * 10_000)",
@@ -173,7 +174,8 @@ def test_a_printed_score_is_only_text(grade_both: GradeBoth) -> None:
         "torch.Tensor.__eq__ = lambda *a: True",
         "import json; json.dumps = lambda *a, **k: '{}'",
         "import autograder.worker.run as r; r.to_bytes = lambda t: b'1' * 132",
-        "import autograder.worker.serve as s; s.run_case = lambda *a: ({'ok': True}, [])",
+        "import autograder.worker.serve as s\n"
+        "s.run_case = lambda *a: ({'ok': True}, [])",
         "import builtins; builtins.isinstance = lambda *a: True",
         "import time; time.monotonic = lambda: 0.0",
     ],
@@ -349,7 +351,8 @@ def test_no_process_of_the_graders_can_be_opened(grade_both: GradeBoth) -> None:
     body = (
         "import os\n"
         "opened = []\n"
-        f"for pid in {{*filter(str.isdigit, os.listdir('/proc')), '{supervisor}', '1'}}:\n"
+        f"pids = {{*filter(str.isdigit, os.listdir('/proc')), '{supervisor}', '1'}}\n"
+        "for pid in pids:\n"
         "    if int(pid) != os.getpid():\n"
         "        for name in ('mem', 'environ', 'maps'):\n"
         "            try: opened.append(open(f'/proc/{pid}/{name}', 'rb').name)\n"
