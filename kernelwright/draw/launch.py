@@ -76,7 +76,9 @@ class LaunchMap:
         w = self.writes
         threads = len(w.by_thread)
         title = palette.unique("kw-title")
-        top = [palette.text(_LEFT, 22, "threads, by block: threadIdx.x", class_="kw-head")]
+        top = [
+            palette.text(_LEFT, 22, "threads, by block: threadIdx.x", class_="kw-head")
+        ]
         top += self._row_names(threads, 34, self._thread_row_name)
         for thread, indices in enumerate(w.by_thread):
             block = thread // w.threads
