@@ -91,6 +91,10 @@ KWEMU_ATOMIC(atomicDec, unsigned int, kwemu_update(address, [=](unsigned x) {
                  return x == 0 || x > value ? value : x - 1;
              }))
 
+// uint64_t is `unsigned long` on the host and `unsigned long long` for NVRTC.
+KWEMU_ATOMIC_INTEGER(unsigned long)
+KWEMU_ATOMIC(atomicAdd, unsigned long, kwemu_add(address, value))
+
 inline float atomicExch(float* address, float value) {
     unsigned bits;
     memcpy(&bits, &value, sizeof bits);
