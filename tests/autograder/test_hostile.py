@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from small_exercises import KERNEL, RIGHT, RIGHT_KERNEL, python_cell
+from small_exercises import KERNEL, RIGHT, RIGHT_KERNEL, left_behind, python_cell
 
 from autograder import sandbox
 from autograder.judge import Judge
@@ -262,10 +261,10 @@ def test_a_fork_bomb(grade_both: GradeBoth, judge: Judge) -> None:
     assert result.status in ("crashed", "timeout") and result.earned == 0.0
     assert "256 processes" in result.message or "still running" in result.message
     assert time.monotonic() - started < 60
-    assert not _processes_of_workers()
+    assert not left_behind(judge)
 
 
-def test_processes_left_behind_are_ended(grade_both: GradeBoth) -> None:
+def test_processes_left_behind_are_ended(grade_both: GradeBoth, judge: Judge) -> None:
     body = (
         "import os\n"
         "if os.fork() == 0:\n"
@@ -277,20 +276,7 @@ def test_processes_left_behind_are_ended(grade_both: GradeBoth) -> None:
         "return 2 * x"
     )
     assert grade_both(python_cell(body)).passed
-    assert not _processes_of_workers()
-
-
-def _processes_of_workers() -> list[str]:
-    """List processes that stand in a worker's folder: none may outlive it."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            folder = os.readlink(f"/proc/{name}/cwd")
-        except OSError:
-            continue
-        if Path(folder).name.startswith("kw-"):
-            found.append(f"{name} in {folder}")
-    return found
+    assert not left_behind(judge)
 
 
 SECRETS = {

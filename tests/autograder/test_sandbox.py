@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_exercises import RIGHT, SHORT, TWICE, python_cell
+from small_exercises import RIGHT, SHORT, TWICE, left_behind, python_cell
 
 from autograder import sandbox
 from autograder.judge import Judge
@@ -89,20 +88,7 @@ def test_each_rung_grades(rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
             ),
         )
         assert leaves.passed
-        assert not _asleep()
-
-
-def _asleep() -> list[str]:
-    """List processes that stand in a worker's folder: none may outlive it."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            folder = os.readlink(f"/proc/{name}/cwd")
-        except OSError:
-            continue
-        if Path(folder).name.startswith("kw-"):
-            found.append(name)
-    return found
+        assert not left_behind(judge)
 
 
 def test_without_namespaces_orphans_are_found(judge: Judge) -> None:
@@ -124,7 +110,7 @@ def test_without_namespaces_orphans_are_found(judge: Judge) -> None:
         assert answer["ok"] is True
         worker.end()
         assert not worker.ended_privately
-    assert not _asleep()
+    assert not left_behind(judge)
 
 
 def test_hidden_folders_are_not_among_the_readable() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from autograder.exercise import (
     Speed,
     Tolerance,
 )
+from autograder.judge import Judge
 from autograder.trial import Deadlines
 
 SHORT = Deadlines(prepare=6.0, case=3.0, kernel=1.5, all=20.0)
@@ -118,3 +120,26 @@ def write_notebook(path: Path, cells: Sequence[str | dict[str, Any]]) -> Path:
     document = {"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     path.write_text(json.dumps(document))
     return path
+
+
+def left_behind(judge: Judge) -> list[str]:
+    """List the processes of a judge's workers: none may outlive its worker."""
+    parents: dict[int, int] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(name)] = int(fields[1])
+    found = []
+    for pid in parents:
+        try:
+            folder = Path(os.readlink(f"/proc/{pid}/cwd")).name
+        except OSError:
+            continue
+        above = pid
+        while above and above != judge.server.pid:
+            above = parents.get(above, 0)
+        if above and folder.startswith("kw-"):
+            found.append(f"{pid} in {folder}")
+    return found
