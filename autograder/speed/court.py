@@ -22,7 +22,7 @@ from autograder.workers import ForkServer, InfrastructureError, Worker, WorkerEn
 TURN_S = 0.02
 """How long a turn of the peer should take: 100 times what starting it takes."""
 
-_PART_OF_MEMORY = 0.35
+_PART_OF_MEMORY = 0.5
 _SETUP_S = 180.0
 _TRUSTED_S = 60.0
 _PREPARE_S = 60.0
@@ -106,7 +106,8 @@ class GpuCourt:
                     within_s=_SETUP_S,
                 )
             )
-            empties = [self._timed({"op": "empty"}) for _ in range(_EMPTY_TURNS)]
+            self._peer_empty_s = 0.0
+            empties = [self._peer_turn("empty") for _ in range(_EMPTY_TURNS)]
             self._peer_empty_s = median(empties)
         except BaseException:
             self.close()
@@ -117,6 +118,11 @@ class GpuCourt:
         self.dismiss()
         self._trusted.close()
 
+    @property
+    def overhead_ms(self) -> float:
+        """What was taken off each of the learner's turns."""
+        return self._learner_empty_s * 1e3
+
     def now(self) -> float:
         """Return the supervisor's monotonic clock, in seconds."""
         return time.monotonic()
@@ -124,7 +130,7 @@ class GpuCourt:
     def peer(self) -> float:
         """Run a turn of the peer while the learner's process is held still."""
         with self._held():
-            return max(self._timed({"op": "peer"}) - self._peer_empty_s, 1e-9)
+            return self._peer_turn("peer")
 
     def admit(self) -> None:
         """Time what is not the learner's doing, then load the learner's code."""
@@ -139,7 +145,10 @@ class GpuCourt:
             raise InfrastructureError(str(attached.get("message")))
         # So far no line of the learner's has run: what these turns take is the
         # machine's own, and is taken off every turn.
-        empties = [self._one_turn("empty").seconds for _ in range(_EMPTY_TURNS)]
+        empties = []
+        for _ in range(_EMPTY_TURNS):
+            self._order({"op": "wake"})
+            empties.append(self._learner_turn("empty").seconds)
         self._learner_empty_s = median(empties)
         self._demand(
             self._ask(
@@ -162,13 +171,13 @@ class GpuCourt:
     def learner(self) -> LearnerTurn:
         """Run a turn of the learner's code on fresh inputs, and verify it."""
         self._turn += 1
-        drawn = self._order({"op": "scalars", "turn": self._turn})
-        load = {"what": "load", "scalars": drawn["scalars"]}
+        load = {"what": "load", "scalars": self._scalars()}
         self._demand(self._tell(load))
         with self._held():
             fresh = self._order({"op": "refresh", "turn": self._turn})
+            self._order({"op": "wake"})
         self._mind_memory(fresh["free"])
-        turn = self._one_turn("turn")
+        turn = self._learner_turn("turn")
         self._verify()
         return turn
 
@@ -178,7 +187,16 @@ class GpuCourt:
             worker, self._worker = self._worker, None
             worker.end()
 
-    def _one_turn(self, what: str) -> LearnerTurn:
+    def _peer_turn(self, what: str) -> float:
+        """Time one turn of the trusted process, on a GPU that is wide awake."""
+        self._order({"op": "wake"})
+        start = time.monotonic()
+        answer = self._request({"op": what})
+        seconds = time.monotonic() - start
+        self._obeyed(answer)
+        return max(seconds - self._peer_empty_s, 1e-9)
+
+    def _learner_turn(self, what: str) -> LearnerTurn:
         """Time one turn, from the word *go* until the outputs are sealed."""
         start = time.monotonic()
         told = self._tell({"what": what})
@@ -195,6 +213,15 @@ class GpuCourt:
             max(seconds - self._learner_empty_s, 1e-9),
             events / 1e3 if isinstance(events, float) and events > 0 else None,
         )
+
+    def _scalars(self) -> list[Header]:
+        """Return the next turn's scalars, call by call."""
+        same = self.setting["scalars"]
+        if same is not None:
+            return [same] * self.setting["calls"]
+        drawn = self._order({"op": "scalars", "turn": self._turn})["scalars"]
+        assert isinstance(drawn, list)
+        return drawn
 
     def _verify(self) -> None:
         """Have the sealed outputs of some calls compared with the right ones."""
@@ -264,14 +291,6 @@ class GpuCourt:
         if answer.get("kind") == "toolchain":
             raise InfrastructureError(words)
         raise Ruling("failed", f"At the timed size: {words}")
-
-    def _timed(self, request: Header) -> float:
-        """Time a request to the trusted process."""
-        start = time.monotonic()
-        answer = self._request(request)
-        seconds = time.monotonic() - start
-        self._obeyed(answer)
-        return seconds
 
     def _order(self, request: Header, within_s: float = _TRUSTED_S) -> Header:
         answer = self._request(request, within_s)

@@ -27,6 +27,7 @@ class Facts:
         calls: calls in a turn.
         copy_gbps: copy bandwidth measured in this run, in GB/s.
         peak_gbps: the data sheet's memory bandwidth, where known.
+        overhead_ms: what was taken off each of the learner's turns.
         flags: what the court noted.
     """
 
@@ -36,6 +37,7 @@ class Facts:
     calls: int
     copy_gbps: float
     peak_gbps: float | None = None
+    overhead_ms: float | None = None
     flags: tuple[str, ...] = ()
 
 
@@ -69,6 +71,8 @@ def decide(hearing: Hearing, facts: Facts, bands: Mapping[str, float]) -> SpeedV
         time_ms=time.median * 1e3,
         rounds=len(hearing.kept),
         voided=len(hearing.voided),
+        calls=facts.calls,
+        overhead_ms=facts.overhead_ms,
         device=facts.device,
     )
     # What even the slow end of the interval claims is what must be possible.

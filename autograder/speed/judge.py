@@ -125,6 +125,7 @@ def _hearing(
         calls=setting["calls"],
         copy_gbps=setting["copy_gbps"],
         peak_gbps=setting["peak_gbps"],
+        overhead_ms=court.overhead_ms,
         flags=_notes(setting.facts),
     )
     return decide(hearing, facts, bands)

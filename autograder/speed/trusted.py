@@ -107,6 +107,7 @@ class Trusted:
             "free": free,
             "total": total,
             "on_device": stand.draws.on_device,
+            "scalars": stand.constant_scalars(),
         }
 
     def _on_peer(self, request: Header) -> Header:
@@ -114,7 +115,11 @@ class Trusted:
         return {}
 
     def _on_empty(self, request: Header) -> Header:
-        torch.cuda.synchronize()
+        self.stand.tick()
+        return {}
+
+    def _on_wake(self, request: Header) -> Header:
+        self.stand.wake()
         return {}
 
     def _on_scalars(self, request: Header) -> Header:

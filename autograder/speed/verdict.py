@@ -38,6 +38,8 @@ class SpeedVerdict:
         gbps, peer_gbps: bandwidth of both, counting the least bytes to be moved.
         time_ms: the learner's median time of one call, by the supervisor's clock.
         rounds, voided: rounds that counted, and rounds thrown away.
+        calls: calls in a turn, each with inputs of its own.
+        overhead_ms: what an empty turn takes, taken off each of the learner's.
         flags: what a reader of the result should know.
         device: the GPU's name.
     """
@@ -55,6 +57,8 @@ class SpeedVerdict:
     time_ms: float | None = None
     rounds: int = 0
     voided: int = 0
+    calls: int = 0
+    overhead_ms: float | None = None
     flags: tuple[str, ...] = ()
     device: str = ""
 

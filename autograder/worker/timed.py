@@ -58,6 +58,7 @@ class Timed:
         self._arguments: list[list[Any]] = []
         self._work: Callable[..., Any] = _nothing
         self._start, self._stop = _event(), _event()
+        self._tick = torch.zeros(1, device="cuda")
 
     def choose(self, entry: Any) -> None:
         """Take the learner's kernel or function as the work."""
@@ -99,7 +100,11 @@ class Timed:
         return reply
 
     def empty(self) -> Header:
-        """Do all that a turn does but the work: what that takes is taken off."""
+        """Do all that a turn does but the work: what that takes is taken off.
+
+        Something small must run, or the GPU would not change over to this process.
+        """
+        self._tick.zero_()
         _synchronize()
         reply: Header = {"events_ms": 0.0}
         if self._launch is None:
