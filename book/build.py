@@ -19,6 +19,9 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 
 from vendor import VendorError, vendor  # noqa: E402
 
+from autograder.authoring.chapters import chapter_files  # noqa: E402
+from autograder.authoring.release import without_answers  # noqa: E402
+
 # Sphinx has told what is wrong by then; Jupyter Book's own traceback only hides it.
 _RUN = """
 import sys
@@ -42,19 +45,8 @@ def build(root: Path, solutions: bool) -> Path:
     shutil.rmtree(pages, ignore_errors=True)
     into.mkdir(parents=True, exist_ok=True)
     vendor(root / "_build/vendor/vendor")
-    command = [
-        sys.executable,
-        "-c",
-        _RUN,
-        "build",
-        str(root),
-        "--path-output",
-        str(into),
-        "--all",
-        "-W",
-        "--keep-going",
-        "--quiet",
-    ]
+    command = [sys.executable, "-c", _RUN, "build", str(root)]
+    command += ["--path-output", str(into), "--all", "-W", "--keep-going", "--quiet"]
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
     environment = os.environ | {
         "SOLUTIONS": "1" if solutions else "0",
@@ -65,6 +57,8 @@ def build(root: Path, solutions: bool) -> Path:
     if run.returncode != 0:
         raise SystemExit(run.returncode)
     put_notebooks(root, pages)
+    if not solutions:
+        pages = as_student_edition(pages, root / "_build/student/html")
     return pages / "book/index.html"
 
 
@@ -76,6 +70,17 @@ def put_notebooks(root: Path, pages: Path) -> None:
             shutil.copyfile(learners, source)
         else:
             source.unlink()
+
+
+def as_student_edition(pages: Path, target: Path) -> Path:
+    """Move the pages to where students' pages lie, without answers in their sources."""
+    for source in chapter_files(pages / "_sources/chapters"):
+        text = source.read_text(encoding="utf-8")
+        source.write_text(without_answers(text, source), encoding="utf-8")
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.move(pages, target)
+    shutil.rmtree(pages.parent)
+    return target
 
 
 def main() -> int:
