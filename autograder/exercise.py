@@ -125,10 +125,11 @@ class Count:
 
 @dataclass(frozen=True)
 class Structure:
-    """What the compiled code must hold or must not, as SASS mnemonics.
+    """What an answer must hold or must not: SASS mnemonics, or a Python cell's names.
 
     Args:
-        holds: each must occur as a prefix of some instruction, as ``LDG.E.128``.
+        holds: each must occur as a prefix of some instruction, as ``LDG.E.128``; in
+            Python, as a name or one attribute of a name, as ``tl.load``.
         lacks: none may occur.
         message: what to tell the learner when it is not so.
         arch: the chip it is compiled for; needs no GPU.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -238,8 +239,8 @@ def _block_and_thread(value: object) -> list[list[int]] | None:
 
 def _structure(run: Run) -> Gate:
     """Read the machine code that the real compiler makes of the answer."""
-    if run.exercise.language != "cuda":
-        return Gate("structure", "not checked", "only CUDA C++ is read so far")
+    if run.exercise.language == "python":
+        return _names(run)
     for wanted in run.exercise.structure:
         with run.server.spawn() as worker:
             try:
@@ -273,6 +274,35 @@ def _structure(run: Run) -> Gate:
             )
     arches = ", ".join(dict.fromkeys(s.arch for s in run.exercise.structure))
     return Gate("structure", "passed", f"machine code for {arches}")
+
+
+def _names(run: Run) -> Gate:
+    """Read which names a Python answer uses: a kernel is to be written, not avoided.
+
+    This is for a learner who took a short cut; it is no wall against a cheat.
+    """
+    try:
+        tree = ast.parse(run.cells[-1].source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Gate("structure", "failed", "the cell cannot be read as Python")
+    used = {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name)
+        or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
+    }
+    for wanted in run.exercise.structure:
+        missing = [name for name in wanted.holds if name not in used]
+        present = [name for name in wanted.lacks if name in used]
+        if missing or present:
+            parts = [f"uses no {m}" for m in missing] + [f"uses {p}" for p in present]
+            return Gate(
+                "structure",
+                "failed",
+                wanted.message or f"The cell {' and '.join(parts)}.",
+                {"missing": missing, "present": present},
+            )
+    return Gate("structure", "passed", "the names that it uses")
 
 
 def instructions(sass: str) -> set[str]:

@@ -306,6 +306,13 @@ VECTOR_ADD_TRITON = Exercise(
         "y, out, n, BLOCK=1024), unless n is 0.",
     ),
     onward="Try BLOCK=256 and BLOCK=4096 on a GPU. Does the time care?",
+    structure=(
+        Structure(
+            holds=("triton.jit", "tl.load", "tl.store"),
+            message="The values are right, and no Triton kernel made them: write one "
+            "with @triton.jit that loads (tl.load), adds and stores (tl.store).",
+        ),
+    ),
     prelude="import torch\nimport kernelwright as kw\n"
     "import triton\nimport triton.language as tl\n",
     speed=timed({"bronze": 0.60, "silver": 0.80, "gold": 0.92}),
