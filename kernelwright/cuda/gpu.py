@@ -12,7 +12,7 @@ from kernelwright.cuda.backends import Dim3
 from kernelwright.cuda.nvrtc import Cubin, compile_cubin
 from kernelwright.errors import LaunchError, ToolchainError
 
-# Past this, CUDA wants to be asked for dynamic shared memory kernel by kernel.
+# Past this, a kernel's own shared memory counted in, CUDA wants to be asked for more.
 _SHARED_WITHOUT_ASKING = 48 * 1024
 
 
@@ -65,8 +65,10 @@ class GpuProgram:
             with _cupy().cuda.Device(device):
                 raw = self._module.get_function(self._cubin.lowered[kernel])
                 self._functions[key] = int(raw.kernel.ptr)
+            own = self._cubin.resources(kernel).shared_bytes
+            self._largest[key] = _SHARED_WITHOUT_ASKING - own
         function = self._functions[key]
-        if shared > max(_SHARED_WITHOUT_ASKING, self._largest.get(key, 0)):
+        if shared > self._largest[key]:
             driver = _cupy().cuda.driver
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             try:
