@@ -16,17 +16,16 @@ if "google.colab" in sys.modules:
         url = "{repository}.git"
         subprocess.run([*clone, url, "/content/kernelwright"], check=True)
     os.chdir("/content/kernelwright/chapters")
-    # Colab's own torch and Triton stay as they are: pip is held to them.
-    kept = [f"{{p}}=={{version(p)}}" for p in ("torch", "triton")]
+    # Colab's own torch and its partners stay as they are: pip is held to them.
+    kept = [f"{{p}}=={{version(p)}}" for p in ("torch", "triton", "numpy")]
     with open("/tmp/kept.txt", "w") as file:
         file.write("\\n".join(kept))
     import torch
 
     major = (torch.version.cuda or "12").split(".")[0]
-    pip = [sys.executable, "-m", "pip", "install", "-q", "-c", "/tmp/kept.txt"]
-    subprocess.run([*pip, f"cuda-core[cu{{major}}]"], check=True)
-    course = ["--no-deps", "-e", "/content/kernelwright"]
-    subprocess.run([*pip, *course], check=True)
+    course = f"/content/kernelwright[nvrtc{{major}}]"
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "-c", "/tmp/kept.txt", "-e", course], check=True)
     sys.path.insert(0, "/content/kernelwright")
 """
 
