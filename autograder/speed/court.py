@@ -315,6 +315,8 @@ class GpuCourt:
             raise Ruling("failed", message[:1].upper() + message[1:] + ".")
         if kind == "room":
             raise Ruling("not measured", f"Not measured: {message}.")
+        if kind == "memory" and hasattr(self, "setting"):
+            self._mind_memory(answer["free"])
         if kind == "driver" and "cuIpc" in message:
             raise NotShared(message)
         raise InfrastructureError(message)

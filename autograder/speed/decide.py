@@ -111,7 +111,7 @@ def _undecidable(hearing: Hearing, facts: Facts) -> SpeedVerdict | None:
             "another program uses it, or it throttles. Grade again on a quiet GPU.",
             **counts,  # type: ignore[arg-type]
         )
-    if hearing.disturbed and not hearing.slowed:
+    if hearing.disturbed and hearing.noisy:
         return SpeedVerdict(
             status="infrastructure error",
             message="The GPU's speed went up and down while this was measured: "
@@ -119,11 +119,11 @@ def _undecidable(hearing: Hearing, facts: Facts) -> SpeedVerdict | None:
             **counts,  # type: ignore[arg-type]
         )
     if hearing.disturbed:
-        # Calm before and after, and not between: it was the learner's process.
+        # Calm without the learner's process, and not with it.
         return SpeedVerdict(
             status="failed",
             message="Work went on on the GPU after your code had returned, and "
-            "slowed down what it was measured against. Finish what you start before "
+            "disturbed what it was measured against. Finish what you start before "
             "you return.",
             **counts,  # type: ignore[arg-type]
         )

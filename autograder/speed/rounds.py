@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Protocol
 
 from autograder.speed.bands import straddles
@@ -22,6 +23,8 @@ LEAST_ROUNDS = 7
 
 MOST_ROUNDS = 60
 _CALM_TURNS = 3
+_CONTROL_TURNS = 20
+_NOISY = 0.2
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,15 @@ class Hearing:
         end: its median turn after that process was gone.
         kept: rounds that count.
         voided: rounds in which the peer drifted.
+        control: the peer's turns without the learner's process, taken where most
+            rounds were void: do they drift too?
     """
 
     calm: float
     end: float = 0.0
     kept: list[Round] = field(default_factory=list)
     voided: list[Round] = field(default_factory=list)
+    control: list[float] = field(default_factory=list)
 
     @property
     def interval(self) -> Interval:
@@ -114,10 +120,11 @@ class Hearing:
         return len(self.voided) > len(self.kept)
 
     @property
-    def slowed(self) -> bool:
-        """Whether the peer was slower while the learner's process lived."""
-        between = [one.after for one in (*self.kept, *self.voided)]
-        return median_interval(between).median / self.calm - 1 > DRIFT
+    def noisy(self) -> bool:
+        """Whether the peer drifts without the learner's process as well."""
+        steps = list(pairwise(self.control))
+        drifts = sum(max(a, b) / min(a, b) - 1 > DRIFT for a, b in steps)
+        return drifts > len(steps) * _NOISY
 
 
 def hear(
@@ -154,6 +161,8 @@ def hear(
     finally:
         court.dismiss()
     hearing.end = median_interval([court.peer() for _ in range(_CALM_TURNS)]).median
+    if hearing.disturbed:
+        hearing.control = [court.peer() for _ in range(_CONTROL_TURNS)]
     return hearing
 
 

@@ -48,6 +48,13 @@ class Trusted:
             return {"ok": False, "kind": "room", "message": str(error)}
         except device_memory.DriverError as error:
             return {"ok": False, "kind": "driver", "message": str(error)}
+        except torch.OutOfMemoryError as error:
+            return {
+                "ok": False,
+                "kind": "memory",
+                "message": str(error),
+                "free": free_memory(),
+            }
         except Exception:  # told to the supervisor, who makes an infrastructure error
             return {"ok": False, "kind": "bug", "message": traceback.format_exc()}
 
@@ -77,7 +84,6 @@ class Trusted:
         stand.draws.expected(stand.problem)
         for _ in range(3):
             stand.work()
-        free, total = torch.cuda.mem_get_info()
         launch = stand.problem.launch
         return {
             "name": facts.name,
@@ -104,8 +110,7 @@ class Trusted:
             if launch is not None and on_kernel
             else None,
             "returned_bytes": 0 if on_kernel else output_bytes(stand.problem),
-            "free": free,
-            "total": total,
+            "free": free_memory(),
             "on_device": stand.draws.on_device,
             "scalars": stand.constant_scalars(),
         }
@@ -133,7 +138,7 @@ class Trusted:
 
     def _on_refresh(self, request: Header) -> Header:
         self.stand.refresh(request["turn"])
-        return {"free": torch.cuda.mem_get_info()[0]}
+        return {"free": free_memory()}
 
     def _on_seal(self, request: Header) -> Header:
         if request["told"] is not None:
@@ -144,6 +149,12 @@ class Trusted:
     def _on_check(self, request: Header) -> Header:
         found = self.stand.check(request["turn"], request["calls"], request["whole"])
         return {"wrong": found}
+
+
+def free_memory() -> int:
+    """Return the bytes that are free on the GPU, this process's spare ones too."""
+    kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return int(torch.cuda.mem_get_info()[0]) + kept
 
 
 def find_exercise(name: str, where: str | None) -> Exercise:

@@ -123,6 +123,13 @@ def test_noise_from_elsewhere_is_not_the_learners_fault():
     assert "up and down" in found.message
 
 
+def test_noise_that_comes_with_the_process_is_the_learners():
+    court = MadeUpCourt()
+    court.peer_s = lambda turn: 0.0106 if court.alive and turn % 2 else 0.010
+    found = decide(hear(court, BANDS, budget_s=2), FACTS, BANDS)
+    assert found.status == "failed"
+
+
 def test_too_slow_for_a_verdict_is_a_timeout():
     found = verdict(0.005)
     assert found.status == "timeout"

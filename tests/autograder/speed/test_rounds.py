@@ -88,9 +88,17 @@ def test_a_peer_slowed_while_the_process_lives_voids_every_round():
     court = MadeUpCourt(slowed=1.3)
     hearing = hear(court, BANDS, budget_s=10)
     assert not hearing.kept
-    assert hearing.disturbed
-    assert not hearing.unsettled
     assert len(hearing.voided) == MOST_ROUNDS
+    assert hearing.disturbed and not hearing.noisy and not hearing.unsettled
+    # Without the process it is asked again whether the GPU is calm.
+    assert court.turns[-24:] == ["dismiss"] + ["peer"] * 23
+    assert len(hearing.control) == 20
+
+
+def test_a_peer_that_is_never_calm_is_noisy():
+    court = MadeUpCourt(peer_s=lambda turn: 0.0097 if turn % 2 else 0.0103)
+    hearing = hear(court, BANDS, budget_s=2)
+    assert hearing.disturbed and hearing.noisy
 
 
 def test_a_gpu_that_changes_by_itself_is_unsettled():
