@@ -195,13 +195,12 @@ def runtime_library(compiler: Compiler) -> Path:
     """Return the runtime as a shared library, compiled on first use."""
 
     def produce(target: Path) -> None:
-        sources = sorted(str(p) for p in (NATIVE / "runtime").glob("*.cpp"))
-        flags = ["-std=c++17", "-O2", "-fPIC", "-fno-exceptions", "-g1", "-pthread"]
-        include = f"-I{NATIVE / 'include'}"
-        _build(
-            [compiler.path, *flags, include, "-shared", *sources, "-o", str(target)],
-            "runtime",
-        )
+        flags = ["-std=c++17", "-O2", "-march=native", "-fPIC", "-g1", "-pthread"]
+        flags += ["-fno-exceptions", "-fvisibility=hidden", "-fno-plt", "-shared"]
+        flags += ["-ftls-model=initial-exec"]
+        source = NATIVE / "runtime" / "runtime.cpp"
+        command = [compiler.path, *flags, f"-I{NATIVE / 'include'}", str(source)]
+        _build([*command, "-o", str(target)], "runtime")
 
     key = digest("runtime", compiler.identity, processor(), headers_digest())
     return cached("emulator", key, ".so", produce)

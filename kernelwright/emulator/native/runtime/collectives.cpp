@@ -25,11 +25,11 @@ void Worker::resolve_parked(unsigned number) {
     warp.parked = 0;
     make_ready(number, left);
     while (left) {
-        int line = wait_line[number * 32 + __builtin_ctz(left)];
+        int line = wait[number * 32 + __builtin_ctz(left)].line;
         unsigned group = 0;
         for (unsigned rest = left; rest; rest &= rest - 1) {
             unsigned lane = __builtin_ctz(rest);
-            if (wait_line[number * 32 + lane] == line) group |= 1u << lane;
+            if (wait[number * 32 + lane].line == line) group |= 1u << lane;
         }
         for (unsigned rest = group; rest; rest &= rest - 1)
             active_mask[number * 32 + __builtin_ctz(rest)] = group;
@@ -41,22 +41,16 @@ void Worker::resolve_parked(unsigned number) {
 
 namespace {
 
-struct Shuffle {
-    unsigned long long value;
-    unsigned source;
-};
-
+// Every lane brings the same pointer, the warp's.
 void shuffle_lanes(void** lanes, unsigned present) {
-    unsigned long long values[32];
+    Warp& warp = *static_cast<Warp*>(lanes[__builtin_ctz(present)]);
+    unsigned long long before[32];
+    memcpy(before, warp.value, sizeof before);
     for (unsigned rest = present; rest; rest &= rest - 1) {
         unsigned lane = __builtin_ctz(rest);
-        values[lane] = static_cast<Shuffle*>(lanes[lane])->value;
-    }
-    for (unsigned rest = present; rest; rest &= rest - 1) {
-        unsigned lane = __builtin_ctz(rest);
-        Shuffle* own = static_cast<Shuffle*>(lanes[lane]);
         // From a lane that is not there a GPU gives anything; here, one's own value.
-        if (present >> own->source & 1) own->value = values[own->source];
+        unsigned from = present >> warp.source[lane] & 1 ? warp.source[lane] : lane;
+        warp.value[lane] = before[from];
     }
 }
 
@@ -102,8 +96,7 @@ void arrive(Worker& worker, int line) {
     }
     ++worker.arrived;
     worker.warps[thread >> 5].at_barrier |= 1u << (thread & 31);
-    worker.wait_operation[thread] = KWEMU_BARRIER;
-    worker.wait_line[thread] = line;
+    worker.wait[thread] = {KWEMU_BARRIER, line, 0};
     if (worker.arrived + worker.exited == worker.threads) {
         worker.release_barrier();
     } else {
@@ -147,7 +140,7 @@ void kwemu_meet(unsigned mask, int operation, void* own, kwemu_combine combine, 
         meeting->combine = combine;
     } else if (meeting->operation != operation) {
         unsigned other = number * 32 + __builtin_ctz(meeting->arrived);
-        worker.fail(kSyncMask, line, worker.wait_line[other], mask, "operations");
+        worker.fail(kSyncMask, line, worker.wait[other].line, mask, "operations");
     }
     meeting->arrived |= bit;
     meeting->lanes[thread & 31] = own;
@@ -155,17 +148,19 @@ void kwemu_meet(unsigned mask, int operation, void* own, kwemu_combine combine, 
         worker.finish_meeting(warp, number, *meeting);
         return;
     }
-    worker.wait_operation[thread] = static_cast<uint8_t>(operation);
-    worker.wait_line[thread] = line;
-    worker.wait_mask[thread] = mask;
+    worker.wait[thread] = {operation, line, mask};
     worker.block_current();
 }
 
 unsigned long long kwemu_shuffle(
     unsigned mask, unsigned long long value, unsigned source, int line) {
-    Shuffle own{value, source};
-    kwemu_meet(mask, KWEMU_SHUFFLE, &own, shuffle_lanes, line);
-    return own.value;
+    Worker& worker = *self;
+    unsigned lane = worker.current & 31;
+    Warp& warp = worker.warps[worker.current >> 5];
+    warp.value[lane] = value;
+    warp.source[lane] = static_cast<unsigned char>(source & 31);
+    kwemu_meet(mask, KWEMU_SHUFFLE, &warp, shuffle_lanes, line);
+    return warp.value[lane];
 }
 
 unsigned kwemu_ballot(unsigned mask, int predicate, int line) {
@@ -184,9 +179,7 @@ unsigned kwemu_activemask(int line) {
     Worker& worker = *self;
     unsigned thread = worker.current;
     worker.warps[thread >> 5].parked |= 1u << (thread & 31);
-    worker.wait_operation[thread] = KWEMU_ACTIVEMASK;
-    worker.wait_line[thread] = line;
-    worker.wait_mask[thread] = 0;
+    worker.wait[thread] = {KWEMU_ACTIVEMASK, line, 0};
     worker.block_current();
     return worker.active_mask[thread];
 }

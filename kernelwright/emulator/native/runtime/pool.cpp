@@ -231,6 +231,7 @@ void* tls_address(void* place) { return __tls_get_addr(place); }
 
 using namespace kwemu;
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 Launch* kwemu_launch_start(const Spec* spec, unsigned threads) {
@@ -361,3 +362,4 @@ int kwemu_demangle(const char* mangled, char* buffer, size_t size) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop

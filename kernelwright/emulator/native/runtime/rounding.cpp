@@ -3,6 +3,8 @@
 #include <cfenv>
 #include <cmath>
 
+#include "kwemu/abi.h"
+
 namespace {
 
 constexpr int kModes[] = {FE_TONEAREST, FE_DOWNWARD, FE_UPWARD, FE_TOWARDZERO};

@@ -195,20 +195,19 @@ void Worker::describe_waiters() {
     for (unsigned thread = 0; thread < threads; ++thread) {
         unsigned number = thread >> 5, bit = 1u << (thread & 31);
         if ((warps[number].exited | ready[number]) & bit) continue;
-        int operation = wait_operation[thread];
-        unsigned mask = operation == KWEMU_BARRIER ? 0 : wait_mask[thread];
+        const Wait& own = wait[thread];
         unsigned i = 0;
-        while (i < used && !(outcome.waiters[i].operation == operation &&
-                             outcome.waiters[i].line == wait_line[thread] &&
-                             outcome.waiters[i].mask == mask))
+        while (i < used && !(outcome.waiters[i].operation == own.operation &&
+                             outcome.waiters[i].line == own.line &&
+                             outcome.waiters[i].mask == own.mask))
             ++i;
         if (i == kMaxWaiters) continue;
         Waiter& waiter = outcome.waiters[i];
         if (i == used) {
             ++used;
-            waiter.operation = operation;
-            waiter.line = wait_line[thread];
-            waiter.mask = mask;
+            waiter.operation = own.operation;
+            waiter.line = own.line;
+            waiter.mask = own.mask;
             waiter.count = 0;
             for (int axis = 0; axis < 3; ++axis) waiter.thread[axis] = index[thread][axis];
         }

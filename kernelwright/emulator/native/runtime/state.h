@@ -117,7 +117,17 @@ struct Warp {
     unsigned at_barrier;
     unsigned parked;  // in __activemask, until no other lane can run
     unsigned meetings_used;
+    // A shuffle's values: a lane is in one meeting at a time, so one place each will do.
+    unsigned char source[32];
+    unsigned long long value[32];
     Meeting meetings[32];
+};
+
+// What a thread waits in, for a report.
+struct Wait {
+    int operation;
+    int line;
+    unsigned mask;
 };
 
 struct Copy {
@@ -153,9 +163,7 @@ struct Worker {
     void* sp[kMaxThreads] = {};     // null: not started
     uint16_t stack_of[kMaxThreads] = {};
     uint16_t index[kMaxThreads][4] = {};
-    int wait_line[kMaxThreads] = {};
-    uint8_t wait_operation[kMaxThreads] = {};
-    unsigned wait_mask[kMaxThreads] = {};
+    Wait wait[kMaxThreads] = {};
     unsigned active_mask[kMaxThreads] = {};
     Warp warps[kMaxWarps] = {};
     unsigned index_shape[3] = {};
@@ -193,9 +201,9 @@ struct Worker {
                            const char* text = "");
 };
 
-// The worker of this operating-system thread. Initial-exec: a signal handler and every
-// switch read it, and a lazy allocation would be neither quick nor safe there.
-extern __thread Worker* self __attribute__((tls_model("initial-exec")));
+// The worker of this operating-system thread. Compiled with -ftls-model=initial-exec: a
+// signal handler and every switch read it, and must not run into a lazy allocation.
+extern __thread Worker* self;
 
 double now();
 void install_handlers();

@@ -24,6 +24,8 @@ enum kwemu_operation {
     KWEMU_ACTIVEMASK,
 };
 
+// The runtime's own names are hidden; these are what a module and Python see.
+#pragma GCC visibility push(default)
 extern "C" {
 
 unsigned kwemu_thread_x() KWEMU_CONSTANT;
@@ -72,10 +74,16 @@ unsigned long long kwemu_clock();
 unsigned long long kwemu_nanoseconds();
 void kwemu_sleep(unsigned nanoseconds);
 int kwemu_printf(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// Arithmetic by number (add, sub, mul, div, fma, sqrt) and mode (nearest, down, up, zero).
+float kwemu_round_float(int operation, int mode, float a, float b, float c);
+double kwemu_round_double(int operation, int mode, double a, double b, double c);
+
 [[noreturn]] void kwemu_assert_failed(const char* expression, int line);
 [[noreturn]] void kwemu_trap(int line);
 [[noreturn]] void kwemu_misuse(const char* what, int line);
 
 }  // extern "C"
+#pragma GCC visibility pop
 
 #endif  // KWEMU_ABI_H

@@ -81,9 +81,6 @@ inline float normcdfinvf(float p) { return static_cast<float>(normcdfinv(p)); }
 // The suffix fixes the rounding; directed ones need the processor's mode, which the
 // runtime sets and resets with no other thread's turn in between.
 
-extern "C" float kwemu_round_float(int operation, int mode, float a, float b, float c);
-extern "C" double kwemu_round_double(int operation, int mode, double a, double b, double c);
-
 #define KWEMU_ROUNDED(name, type, number, parameters, a, b, c)                        \
     inline type name##_rn parameters { return kwemu_round_##type(number, 0, a, b, c); } \
     inline type name##_rd parameters { return kwemu_round_##type(number, 1, a, b, c); } \
