@@ -75,7 +75,8 @@ def _update(arguments: argparse.Namespace, edition: Edition) -> int:
         if one.orphans:
             print(f"  no longer in this chapter: {', '.join(one.orphans)}")
         if one.own_cells:
-            print(f"  {one.own_cells} cells that you changed or added are in the copy")
+            cells = "cell differs" if one.own_cells == 1 else "cells differ"
+            print(f"  {one.own_cells} other {cells} from the new edition: see the copy")
         if one.copy:
             print(f"  as it was: {_shown(one.copy)}")
     return 1 if failed else 0

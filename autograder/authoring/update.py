@@ -27,7 +27,8 @@ class Updated:
         path: the notebook.
         carried: exercises whose cell was the learner's and was kept.
         orphans: exercises of the learner's that the new edition no longer has.
-        own_cells: how many further cells of the learner's only the copy holds.
+        own_cells: how many other cells only the copy holds: changed or added by
+            the learner, or older text.
         copy: where the notebook as it was now lies; ``None`` where nothing of the
             learner's was in it.
         problem: why the notebook was left alone, empty where it was not.
