@@ -335,6 +335,7 @@ def _fast(run: Run) -> Gate:
         [_with_magic(cell) for cell in run.cells],
         seed=run.seed,
         budget_s=run.speed_budget_s,
+        server=run.server,
     )
     detail = verdict.to_json()
     return Gate("fast", verdict.status, clean(verdict.message), detail)
