@@ -14,15 +14,17 @@ __global__ void __launch_bounds__(128)
                     const float* __restrict__ v, float* __restrict__ o, int length,
                     int causal) {
     extern __shared__ float shared[];
-    float(*key_tile)[D] = reinterpret_cast<float(*)[D]>(shared);             // [KEYS][D]
-    float(*value_tile)[D] = reinterpret_cast<float(*)[D]>(shared + KEYS * D);  // [KEYS][D]
+    using Row = float[D];
+    Row* key_tile = reinterpret_cast<Row*>(shared);               // [KEYS][D]
+    Row* value_tile = reinterpret_cast<Row*>(shared + KEYS * D);  // [KEYS][D]
 
     size_t head = (size_t)blockIdx.y * length * D;
     int row = blockIdx.x * ROWS + threadIdx.x / 4;
-    int part = threadIdx.x % 4;  // this thread's 16 of the D columns: part, part + 4, ...
+    int part = threadIdx.x % 4;  // this thread's columns: part, part + 4, ...
     float query[D / 4], sum[D / 4];
     for (int i = 0; i < D / 4; ++i) {
-        query[i] = row < length ? q[head + row * D + 4 * i + part] * rsqrtf((float)D) : 0.0f;
+        query[i] =
+            row < length ? q[head + row * D + 4 * i + part] * rsqrtf((float)D) : 0.0f;
         sum[i] = 0.0f;
     }
     float highest = -CUDART_INF_F, weight = 0.0f;
@@ -37,7 +39,8 @@ __global__ void __launch_bounds__(128)
         __syncthreads();
         for (int j = 0; j < KEYS; ++j) {
             float score = 0.0f;
-            for (int i = 0; i < D / 4; ++i) score += query[i] * key_tile[j][4 * i + part];
+            for (int i = 0; i < D / 4; ++i)
+                score += query[i] * key_tile[j][4 * i + part];
             // The four threads of a query are neighbours in a warp.
             score += __shfl_xor_sync(0xffffffff, score, 1);
             score += __shfl_xor_sync(0xffffffff, score, 2);

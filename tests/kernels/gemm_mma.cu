@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(128)
         for (int kk = 0; kk < TILE_K; kk += 16) {
             unsigned left[2][4], right[4][2];
             for (int i = 0; i < 2; ++i)
-                kw::ldmatrix(left[i], &stage.a[warp_m + 16 * i + lane % 16][kk + lane / 16 * 8]);
+                kw::ldmatrix(left[i],
+                             &stage.a[warp_m + 16 * i + lane % 16][kk + lane / 16 * 8]);
             for (int j = 0; j < 4; ++j)
                 kw::ldmatrix_trans(right[j], &stage.b[kk + lane % 16][warp_n + 8 * j]);
             for (int i = 0; i < 2; ++i)

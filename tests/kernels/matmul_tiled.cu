@@ -12,8 +12,10 @@ __global__ void matmul_tiled(const float* __restrict__ a, const float* __restric
     for (int start = 0; start < k; start += TILE) {
         int a_col = start + threadIdx.x;
         int b_row = start + threadIdx.y;
-        a_tile[threadIdx.y][threadIdx.x] = row < m && a_col < k ? a[row * k + a_col] : 0.0f;
-        b_tile[threadIdx.y][threadIdx.x] = b_row < k && col < n ? b[b_row * n + col] : 0.0f;
+        a_tile[threadIdx.y][threadIdx.x] =
+            row < m && a_col < k ? a[row * k + a_col] : 0.0f;
+        b_tile[threadIdx.y][threadIdx.x] =
+            b_row < k && col < n ? b[b_row * n + col] : 0.0f;
         __syncthreads();
         for (int i = 0; i < TILE; ++i)
             sum += a_tile[threadIdx.y][i] * b_tile[i][threadIdx.x];

@@ -15,17 +15,19 @@ namespace kw {
 
 // 16 bytes go past the first-level cache (.cg): nobody will read them there.
 template <int Bytes>
-__device__ __forceinline__ void cp_async(void* shared, const void* global, bool valid = true) {
-    static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async moves 4, 8 or 16 bytes");
+__device__ __forceinline__ void cp_async(void* shared, const void* global,
+                                         bool valid = true) {
+    static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16,
+                  "cp.async moves 4, 8 or 16 bytes");
     unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     int size = valid ? Bytes : 0;
     if constexpr (Bytes == 16) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global),
-                     "r"(size)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
+                     "l"(global), "r"(size)
                      : "memory");
     } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global),
-                     "n"(Bytes), "r"(size)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to),
+                     "l"(global), "n"(Bytes), "r"(size)
                      : "memory");
     }
 }
@@ -46,16 +48,19 @@ __device__ __forceinline__ void cp_async_wait_all() {
 #else  // the emulator
 
 template <int Bytes>
-inline void cp_async(
-    void* shared, const void* global, bool valid = true, int line = __builtin_LINE()) {
-    static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async moves 4, 8 or 16 bytes");
+inline void cp_async(void* shared, const void* global, bool valid = true,
+                     int line = __builtin_LINE()) {
+    static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16,
+                  "cp.async moves 4, 8 or 16 bytes");
     size_t both = reinterpret_cast<size_t>(shared) | reinterpret_cast<size_t>(global);
     if (both % Bytes != 0)
         kwemu_misuse("gave cp_async an address that is not aligned to its size", line);
     kwemu_copy_async(shared, global, Bytes, valid ? Bytes : 0);
 }
 
-inline void cp_async_commit() { kwemu_copy_commit(); }
+inline void cp_async_commit() {
+    kwemu_copy_commit();
+}
 
 template <int Newest>
 inline void cp_async_wait() {

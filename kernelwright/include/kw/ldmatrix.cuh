@@ -15,7 +15,8 @@ namespace kw {
 
 template <int Count>
 __device__ __forceinline__ void ldmatrix(unsigned (&out)[Count], const void* row) {
-    static_assert(Count == 1 || Count == 2 || Count == 4, "ldmatrix loads 1, 2 or 4 matrices");
+    static_assert(Count == 1 || Count == 2 || Count == 4,
+                  "ldmatrix loads 1, 2 or 4 matrices");
     unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(row));
     if constexpr (Count == 1)
         asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
@@ -35,8 +36,10 @@ __device__ __forceinline__ void ldmatrix(unsigned (&out)[Count], const void* row
 }
 
 template <int Count>
-__device__ __forceinline__ void ldmatrix_trans(unsigned (&out)[Count], const void* row) {
-    static_assert(Count == 1 || Count == 2 || Count == 4, "ldmatrix loads 1, 2 or 4 matrices");
+__device__ __forceinline__ void ldmatrix_trans(unsigned (&out)[Count],
+                                               const void* row) {
+    static_assert(Count == 1 || Count == 2 || Count == 4,
+                  "ldmatrix loads 1, 2 or 4 matrices");
     unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(row));
     if constexpr (Count == 1)
         asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
@@ -49,24 +52,28 @@ __device__ __forceinline__ void ldmatrix_trans(unsigned (&out)[Count], const voi
                      : "r"(from)
                      : "memory");
     if constexpr (Count == 4)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                     : "r"(from)
-                     : "memory");
+        asm volatile(
+            "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+            : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+            : "r"(from)
+            : "memory");
 }
 
 #else  // the emulator
 
 template <int Count>
-inline void ldmatrix(unsigned (&out)[Count], const void* row, int line = __builtin_LINE()) {
-    static_assert(Count == 1 || Count == 2 || Count == 4, "ldmatrix loads 1, 2 or 4 matrices");
+inline void ldmatrix(unsigned (&out)[Count], const void* row,
+                     int line = __builtin_LINE()) {
+    static_assert(Count == 1 || Count == 2 || Count == 4,
+                  "ldmatrix loads 1, 2 or 4 matrices");
     kwemu_mma::load_matrix(out, row, Count, false, line);
 }
 
 template <int Count>
-inline void ldmatrix_trans(
-    unsigned (&out)[Count], const void* row, int line = __builtin_LINE()) {
-    static_assert(Count == 1 || Count == 2 || Count == 4, "ldmatrix loads 1, 2 or 4 matrices");
+inline void ldmatrix_trans(unsigned (&out)[Count], const void* row,
+                           int line = __builtin_LINE()) {
+    static_assert(Count == 1 || Count == 2 || Count == 4,
+                  "ldmatrix loads 1, 2 or 4 matrices");
     kwemu_mma::load_matrix(out, row, Count, true, line);
 }
 

@@ -21,31 +21,36 @@ struct tf32;
 #ifdef __CUDACC__
 
 #define KW_MMA(instruction)                                                            \
-    asm volatile(instruction                                                           \
-                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};" \
-                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                      \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]),   \
-                   "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]))
+    asm volatile(                                                                      \
+        instruction                                                                    \
+        " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"         \
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                               \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), \
+          "f"(c[1]), "f"(c[2]), "f"(c[3]))
 
 template <class T>
-__device__ __forceinline__ void mma_sync(
-    float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4]);
+__device__ __forceinline__ void mma_sync(float (&d)[4], const unsigned (&a)[4],
+                                         const unsigned (&b)[2], const float (&c)[4]);
 
 template <>
-__device__ __forceinline__ void mma_sync<__half>(
-    float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4]) {
+__device__ __forceinline__ void mma_sync<__half>(float (&d)[4], const unsigned (&a)[4],
+                                                 const unsigned (&b)[2],
+                                                 const float (&c)[4]) {
     KW_MMA("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32");
 }
 
 template <>
-__device__ __forceinline__ void mma_sync<__nv_bfloat16>(
-    float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4]) {
+__device__ __forceinline__ void mma_sync<__nv_bfloat16>(float (&d)[4],
+                                                        const unsigned (&a)[4],
+                                                        const unsigned (&b)[2],
+                                                        const float (&c)[4]) {
     KW_MMA("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32");
 }
 
 template <>
-__device__ __forceinline__ void mma_sync<tf32>(
-    float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4]) {
+__device__ __forceinline__ void mma_sync<tf32>(float (&d)[4], const unsigned (&a)[4],
+                                               const unsigned (&b)[2],
+                                               const float (&c)[4]) {
     KW_MMA("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32");
 }
 
@@ -56,13 +61,14 @@ __device__ __forceinline__ void mma_sync<tf32>(
 template <class T>
 inline void mma_sync(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
                      const float (&c)[4], int line = __builtin_LINE()) {
-    static_assert(sizeof(T) == 2, "mma_sync multiplies __half, __nv_bfloat16 or kw::tf32");
+    static_assert(sizeof(T) == 2,
+                  "mma_sync multiplies __half, __nv_bfloat16 or kw::tf32");
     kwemu_mma::mma<T, false>(d, a, b, c, line);
 }
 
 template <>
-inline void mma_sync<tf32>(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
-                           const float (&c)[4], int line) {
+inline void mma_sync<tf32>(float (&d)[4], const unsigned (&a)[4],
+                           const unsigned (&b)[2], const float (&c)[4], int line) {
     kwemu_mma::mma<float, true>(d, a, b, c, line);
 }
 

@@ -4,6 +4,6 @@
 #ifdef NDEBUG
 #define assert(expression) static_cast<void>(0)
 #else
-#define assert(expression)                                                            \
+#define assert(expression) \
     ((expression) ? static_cast<void>(0) : kwemu_assert_failed(#expression, __LINE__))
 #endif

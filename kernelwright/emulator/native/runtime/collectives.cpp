@@ -81,7 +81,8 @@ void match_lanes(void** lanes, unsigned present) {
         unsigned same = 0;
         for (unsigned other = present; other; other &= other - 1) {
             unsigned lane = __builtin_ctz(other);
-            if (static_cast<Match*>(lanes[lane])->value == own->value) same |= 1u << lane;
+            if (static_cast<Match*>(lanes[lane])->value == own->value)
+                same |= 1u << lane;
         }
         own->result = own->all && same != present ? 0 : same;
     }
@@ -108,7 +109,9 @@ void arrive(Worker& worker, int line) {
 
 extern "C" {
 
-void kwemu_barrier(int line) { arrive(*self, line); }
+void kwemu_barrier(int line) {
+    arrive(*self, line);
+}
 
 int kwemu_barrier_count(int predicate, int line) {
     // The counter is one for all: a thread reads the result of a barrier that it has
@@ -118,7 +121,8 @@ int kwemu_barrier_count(int predicate, int line) {
     return self->barrier_result;
 }
 
-void kwemu_meet(unsigned mask, int operation, void* own, kwemu_combine combine, int line) {
+void kwemu_meet(unsigned mask, int operation, void* own, kwemu_combine combine,
+                int line) {
     Worker& worker = *self;
     unsigned thread = worker.current, number = thread >> 5, bit = 1u << (thread & 31);
     Warp& warp = worker.warps[number];
@@ -152,8 +156,8 @@ void kwemu_meet(unsigned mask, int operation, void* own, kwemu_combine combine, 
     worker.block_current();
 }
 
-unsigned long long kwemu_shuffle(
-    unsigned mask, unsigned long long value, unsigned source, int line) {
+unsigned long long kwemu_shuffle(unsigned mask, unsigned long long value,
+                                 unsigned source, int line) {
     Worker& worker = *self;
     unsigned lane = worker.current & 31;
     Warp& warp = worker.warps[worker.current >> 5];
@@ -184,12 +188,15 @@ unsigned kwemu_activemask(int line) {
     return worker.active_mask[thread];
 }
 
-void kwemu_yield() { self->yield(); }
+void kwemu_yield() {
+    self->yield();
+}
 
 void kwemu_copy_async(void* to, const void* from, unsigned size, unsigned valid) {
     Worker& worker = *self;
     if (worker.copies.empty()) worker.copies.resize(kMaxThreads);
-    if (worker.copies_in_use <= worker.current) worker.copies_in_use = worker.current + 1;
+    if (worker.copies_in_use <= worker.current)
+        worker.copies_in_use = worker.current + 1;
     Copies& copies = worker.copies[worker.current];
     Copy copy;
     copy.to = to;
@@ -205,7 +212,8 @@ void kwemu_copy_async(void* to, const void* from, unsigned size, unsigned valid)
 void kwemu_copy_commit() {
     Worker& worker = *self;
     if (worker.copies.empty()) worker.copies.resize(kMaxThreads);
-    if (worker.copies_in_use <= worker.current) worker.copies_in_use = worker.current + 1;
+    if (worker.copies_in_use <= worker.current)
+        worker.copies_in_use = worker.current + 1;
     ++worker.copies[worker.current].open_group;
 }
 

@@ -46,12 +46,14 @@ struct Guard {
 timespec moment(double seconds) {
     timespec time;
     time.tv_sec = static_cast<time_t>(seconds);
-    time.tv_nsec = static_cast<long>((seconds - static_cast<double>(time.tv_sec)) * 1e9);
+    time.tv_nsec =
+        static_cast<long>((seconds - static_cast<double>(time.tv_sec)) * 1e9);
     return time;
 }
 
 bool exhausted(const Launch* launch) {
-    return launch->next_block.load() >= launch->blocks || launch->abandon.load() != kFine;
+    return launch->next_block.load() >= launch->blocks ||
+           launch->abandon.load() != kFine;
 }
 
 void* work(void* argument) {
@@ -71,11 +73,13 @@ void* work(void* argument) {
             pthread_mutex_lock(&mine->mutex);
             --launch->workers;
         }
-        if (!mine->queue.empty() && mine->queue.front() == launch && exhausted(launch)) {
+        if (!mine->queue.empty() && mine->queue.front() == launch &&
+            exhausted(launch)) {
             mine->queue.pop_front();
             launch->queued = false;
         }
-        if (!launch->queued && launch->workers == 0) pthread_cond_broadcast(&mine->done);
+        if (!launch->queued && launch->workers == 0)
+            pthread_cond_broadcast(&mine->done);
     }
 }
 
@@ -106,7 +110,8 @@ void* watch(void*) {
         for (Launch* launch : mine->active) {
             double deadline = launch->spec.deadline_s;
             int running = kFine;
-            if (deadline > 0 && launch->started > 0 && time - launch->started > deadline)
+            if (deadline > 0 && launch->started > 0 &&
+                time - launch->started > deadline)
                 launch->abandon.compare_exchange_strong(running, kTimeout);
         }
         spinning = false;
@@ -203,13 +208,16 @@ void Worker::run_block(uint64_t number) {
     begin_block();
     if (stacks.size() < threads || dynamic_shared == nullptr) {
         current = 0;
-        if (claim_outcome(kTrap, 0)) strcpy(launch->outcome.text, "no memory for stacks");
+        if (claim_outcome(kTrap, 0))
+            strcpy(launch->outcome.text, "no memory for stacks");
         return;
     }
     if (spec.poison) {
         // What a block finds in shared memory is anything: never the zeros, or the last
         // block's values, that would hide a missing initialisation.
-        struct { size_t module, offset; } place{spec.tls_module, 0};
+        struct {
+            size_t module, offset;
+        } place{spec.tls_module, 0};
         extern void* tls_address(void*);
         if (spec.tls_bytes) memset(tls_address(&place), 0xff, spec.tls_bytes);
         memset(dynamic_shared, 0xff, spec.shared_bytes);
@@ -225,7 +233,9 @@ void Worker::run_block(uint64_t number) {
 }
 
 extern "C" void* __tls_get_addr(void*);
-void* tls_address(void* place) { return __tls_get_addr(place); }
+void* tls_address(void* place) {
+    return __tls_get_addr(place);
+}
 
 }  // namespace kwemu
 
@@ -239,7 +249,8 @@ Launch* kwemu_launch_start(const Spec* spec, unsigned threads) {
     install_handlers();
     Launch* launch = new Launch;
     launch->spec = *spec;
-    launch->blocks = static_cast<uint64_t>(spec->grid[0]) * spec->grid[1] * spec->grid[2];
+    launch->blocks =
+        static_cast<uint64_t>(spec->grid[0]) * spec->grid[1] * spec->grid[2];
     Guard guard(pool);
     if (!staff(pool, threads)) {
         delete launch;
@@ -328,7 +339,8 @@ static int look_for_module(dl_phdr_info* info, size_t, void* argument) {
     found.load_address = info->dlpi_addr;
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         const ElfW(Phdr)& segment = info->dlpi_phdr[i];
-        uint64_t begin = info->dlpi_addr + segment.p_vaddr, end = begin + segment.p_memsz;
+        uint64_t begin = info->dlpi_addr + segment.p_vaddr,
+                 end = begin + segment.p_memsz;
         if (segment.p_type == PT_TLS) {
             found.tls_module = info->dlpi_tls_modid;
             found.tls_bytes = segment.p_memsz;

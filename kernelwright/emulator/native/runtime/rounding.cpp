@@ -15,12 +15,24 @@ T rounded(int operation, int mode, T a, T b, T c) {
     volatile T x = a, y = b, z = c, result = 0;
     if (mode != 0) fesetround(kModes[mode]);
     switch (operation) {
-        case 0: result = x + y; break;
-        case 1: result = x - y; break;
-        case 2: result = x * y; break;
-        case 3: result = x / y; break;
-        case 4: result = std::fma(x, y, z); break;
-        default: result = std::sqrt(x); break;
+        case 0:
+            result = x + y;
+            break;
+        case 1:
+            result = x - y;
+            break;
+        case 2:
+            result = x * y;
+            break;
+        case 3:
+            result = x / y;
+            break;
+        case 4:
+            result = std::fma(x, y, z);
+            break;
+        default:
+            result = std::sqrt(x);
+            break;
     }
     if (mode != 0) fesetround(FE_TONEAREST);
     return result;
@@ -32,7 +44,7 @@ extern "C" float kwemu_round_float(int operation, int mode, float a, float b, fl
     return rounded<float>(operation, mode, a, b, c);
 }
 
-extern "C" double kwemu_round_double(
-    int operation, int mode, double a, double b, double c) {
+extern "C" double kwemu_round_double(int operation, int mode, double a, double b,
+                                     double c) {
     return rounded<double>(operation, mode, a, b, c);
 }

@@ -23,7 +23,9 @@ unsigned lanes_of(const Worker& worker, unsigned warp) {
 
 // A few cache lines of offset between neighbours: stacks that start at equal offsets in
 // their pages would all fight for the same sets of the first-level cache.
-size_t stagger(unsigned stack) { return (stack % 11) * 320; }
+size_t stagger(unsigned stack) {
+    return (stack % 11) * 320;
+}
 
 }  // namespace
 
@@ -176,7 +178,8 @@ bool Worker::claim_outcome(Kind kind, unsigned thread) {
     return true;
 }
 
-void Worker::fail(Kind kind, int line, int other_line, unsigned mask, const char* text) {
+void Worker::fail(Kind kind, int line, int other_line, unsigned mask,
+                  const char* text) {
     if (claim_outcome(kind, current)) {
         Outcome& outcome = launch->outcome;
         outcome.line = line;
@@ -209,7 +212,8 @@ void Worker::describe_waiters() {
             waiter.line = own.line;
             waiter.mask = own.mask;
             waiter.count = 0;
-            for (int axis = 0; axis < 3; ++axis) waiter.thread[axis] = index[thread][axis];
+            for (int axis = 0; axis < 3; ++axis)
+                waiter.thread[axis] = index[thread][axis];
         }
         ++waiter.count;
     }
@@ -238,7 +242,8 @@ void Worker::begin_block() {
         warps_ready |= 1u << warp;
         state.exited = ~ready[warp];  // lanes that the block does not have never come
         state.at_barrier = state.parked = 0;
-        for (unsigned i = 0; i < state.meetings_used; ++i) state.meetings[i].arrived = 0;
+        for (unsigned i = 0; i < state.meetings_used; ++i)
+            state.meetings[i].arrived = 0;
         state.meetings_used = 0;
     }
     memset(sp, 0, threads * sizeof sp[0]);
@@ -274,7 +279,8 @@ extern "C" void kwemu_fiber_main() {
         ++worker->switches;
         if (worker->sp[next] == nullptr) {
             worker->stack_of[next] = static_cast<uint16_t>(stack);
-            worker->sp[next] = &worker->sp[next];  // started; set in earnest by a switch
+            worker->sp[next] =
+                &worker->sp[next];  // started; set in earnest by a switch
             continue;
         }
         // This stack stays in use until the jump; nobody else can take it before.

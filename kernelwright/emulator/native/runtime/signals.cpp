@@ -50,7 +50,8 @@ uint64_t kernel_pc(Worker* worker, void* context) {
         if (sp < low + kPage) sp = low + kPage;
         for (; sp < low + kStackBytes; sp += 8) {
             uint64_t word = *reinterpret_cast<uint64_t*>(sp);
-            if (worker->in_text(word) && worker->in_text(word - 7) && follows_call(word))
+            if (worker->in_text(word) && worker->in_text(word - 7) &&
+                follows_call(word))
                 return word - 1;
         }
     }

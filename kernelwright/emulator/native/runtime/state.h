@@ -29,15 +29,15 @@ constexpr unsigned kMaxWaiters = 24;
 
 enum Kind : int32_t {
     kFine = 0,
-    kSignal = 1,      // a fault that the processor reported
+    kSignal = 1,  // a fault that the processor reported
     kAssert = 2,
     kTrap = 3,
-    kBarrier = 4,     // the block's threads meet at different barriers
-    kSyncMask = 5,    // a warp operation's mask or kind does not fit its callers
+    kBarrier = 4,   // the block's threads meet at different barriers
+    kSyncMask = 5,  // a warp operation's mask or kind does not fit its callers
     kDeadlock = 6,
     kTimeout = 7,
-    kAbandoned = 8,   // the caller gave up, or another block failed
-    kMisuse = 9,      // a wrapper was given what the GPU's instruction does not take
+    kAbandoned = 8,  // the caller gave up, or another block failed
+    kMisuse = 9,     // a wrapper was given what the GPU's instruction does not take
 };
 
 // One line of "who waits where". Python knows this layout (launch.py).
@@ -60,7 +60,7 @@ struct Outcome {
     int32_t stack_overflow;
     uint32_t mask;
     uint64_t address;
-    uint64_t pc;       // inside the kernel's own code, relative to its load address
+    uint64_t pc;  // inside the kernel's own code, relative to its load address
     uint32_t block[3];
     uint32_t thread[3];
     uint32_t waiter_count;
@@ -79,13 +79,13 @@ struct Spec {
     uint32_t grid[3];
     uint32_t block[3];
     uint32_t shared_bytes;
-    uint32_t poison;          // fill shared memory before each block
-    uint64_t text_begin;      // the kernel's own machine code
+    uint32_t poison;      // fill shared memory before each block
+    uint64_t text_begin;  // the kernel's own machine code
     uint64_t text_end;
     uint64_t load_address;
-    uint64_t tls_module;      // its __shared__ variables
+    uint64_t tls_module;  // its __shared__ variables
     uint64_t tls_bytes;
-    double deadline_s;        // 0: none
+    double deadline_s;  // 0: none
 };
 
 struct Launch {
@@ -96,7 +96,7 @@ struct Launch {
     std::atomic<int> abandon{kFine};
     std::atomic<bool> failed{false};
     std::atomic<int> early_exit_line{0};
-    int workers = 0;          // guarded by the pool's mutex, as the rest
+    int workers = 0;  // guarded by the pool's mutex, as the rest
     bool queued = true;
     double started = 0;
     std::atomic_flag print_lock = ATOMIC_FLAG_INIT;
@@ -156,11 +156,11 @@ struct Worker {
     int barrier_sum = 0;
     int barrier_result = 0;
     volatile bool in_fibers = false;
-    volatile bool locked = false;   // preempting now would tear a meeting apart
+    volatile bool locked = false;  // preempting now would tear a meeting apart
     Kind end = kFine;
     unsigned block[3] = {};
     unsigned ready[kMaxWarps] = {};
-    void* sp[kMaxThreads] = {};     // null: not started
+    void* sp[kMaxThreads] = {};  // null: not started
     uint16_t stack_of[kMaxThreads] = {};
     uint16_t index[kMaxThreads][4] = {};
     Wait wait[kMaxThreads] = {};
@@ -174,7 +174,7 @@ struct Worker {
     unsigned copies_in_use = 0;
     char* dynamic_shared = nullptr;
     pthread_t handle{};
-    uint64_t seen_switches = 0;     // the watchdog's
+    uint64_t seen_switches = 0;  // the watchdog's
     char* alternate_stack = nullptr;
 
     void run_launch(Launch* task);

@@ -53,10 +53,11 @@ int kwemu_barrier_count(int predicate, int line);
 // to arrive runs `combine` over all of them. `present` are the lanes that came; a lane
 // that has exited is not among them and its pointer must not be read.
 typedef void (*kwemu_combine)(void** lanes, unsigned present);
-void kwemu_meet(unsigned mask, int operation, void* own, kwemu_combine combine, int line);
+void kwemu_meet(unsigned mask, int operation, void* own, kwemu_combine combine,
+                int line);
 
-unsigned long long kwemu_shuffle(
-    unsigned mask, unsigned long long value, unsigned source, int line);
+unsigned long long kwemu_shuffle(unsigned mask, unsigned long long value,
+                                 unsigned source, int line);
 unsigned kwemu_ballot(unsigned mask, int predicate, int line);
 unsigned kwemu_match(unsigned mask, unsigned long long value, int all, int line);
 unsigned kwemu_activemask(int line);

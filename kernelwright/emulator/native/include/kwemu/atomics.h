@@ -14,8 +14,8 @@ inline T kwemu_exchange(T* address, T value) {
 template <class T>
 inline T kwemu_compare_swap(T* address, T compare, T value) {
     T old = compare;
-    if (!__atomic_compare_exchange_n(
-            address, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    if (!__atomic_compare_exchange_n(address, &old, value, false, __ATOMIC_RELAXED,
+                                     __ATOMIC_RELAXED))
         kwemu_yield();
     return old;
 }
@@ -34,34 +34,42 @@ inline T kwemu_update(T* address, Operation operation) {
         memcpy(&old, &before, sizeof old);
         T updated = operation(old);
         memcpy(&after, &updated, sizeof after);
-    } while (!__atomic_compare_exchange_n(
-        place, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(place, &before, after, true, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
     return old;
 }
 
-#define KWEMU_SCOPES(name, type, parameters, arguments)                         \
-    inline type name##_block parameters { return name arguments; }              \
-    inline type name##_system parameters { return name arguments; }
+#define KWEMU_SCOPES(name, type, parameters, arguments) \
+    inline type name##_block parameters {               \
+        return name arguments;                          \
+    }                                                   \
+    inline type name##_system parameters {              \
+        return name arguments;                          \
+    }
 
-#define KWEMU_ATOMIC(name, type, expression)                                    \
-    inline type name(type* address, type value) { return expression; }          \
+#define KWEMU_ATOMIC(name, type, expression)      \
+    inline type name(type* address, type value) { \
+        return expression;                        \
+    }                                             \
     KWEMU_SCOPES(name, type, (type * address, type value), (address, value))
 
 // ---- arithmetic ------------------------------------------------------------------------
 
-#define KWEMU_ATOMIC_INTEGER(type)                                                       \
-    KWEMU_ATOMIC(atomicExch, type, kwemu_exchange(address, value))                       \
-    KWEMU_ATOMIC(atomicMin, type,                                                        \
-                 kwemu_update(address, [=](type x) { return x < value ? x : value; }))   \
-    KWEMU_ATOMIC(atomicMax, type,                                                        \
-                 kwemu_update(address, [=](type x) { return x > value ? x : value; }))   \
-    KWEMU_ATOMIC(atomicAnd, type, __atomic_fetch_and(address, value, __ATOMIC_RELAXED))  \
-    KWEMU_ATOMIC(atomicOr, type, __atomic_fetch_or(address, value, __ATOMIC_RELAXED))    \
-    KWEMU_ATOMIC(atomicXor, type, __atomic_fetch_xor(address, value, __ATOMIC_RELAXED))  \
-    inline type atomicCAS(type* address, type compare, type value) {                     \
-        return kwemu_compare_swap(address, compare, value);                              \
-    }                                                                                    \
-    KWEMU_SCOPES(atomicCAS, type, (type * address, type compare, type value),            \
+#define KWEMU_ATOMIC_INTEGER(type)                                                     \
+    KWEMU_ATOMIC(atomicExch, type, kwemu_exchange(address, value))                     \
+    KWEMU_ATOMIC(atomicMin, type,                                                      \
+                 kwemu_update(address, [=](type x) { return x < value ? x : value; })) \
+    KWEMU_ATOMIC(atomicMax, type,                                                      \
+                 kwemu_update(address, [=](type x) { return x > value ? x : value; })) \
+    KWEMU_ATOMIC(atomicAnd, type,                                                      \
+                 __atomic_fetch_and(address, value, __ATOMIC_RELAXED))                 \
+    KWEMU_ATOMIC(atomicOr, type, __atomic_fetch_or(address, value, __ATOMIC_RELAXED))  \
+    KWEMU_ATOMIC(atomicXor, type,                                                      \
+                 __atomic_fetch_xor(address, value, __ATOMIC_RELAXED))                 \
+    inline type atomicCAS(type* address, type compare, type value) {                   \
+        return kwemu_compare_swap(address, compare, value);                            \
+    }                                                                                  \
+    KWEMU_SCOPES(atomicCAS, type, (type * address, type compare, type value),          \
                  (address, compare, value))
 
 template <class T>
@@ -81,10 +89,13 @@ KWEMU_ATOMIC(atomicMax, long long,
 KWEMU_ATOMIC(atomicAdd, int, kwemu_add(address, value))
 KWEMU_ATOMIC(atomicAdd, unsigned int, kwemu_add(address, value))
 KWEMU_ATOMIC(atomicAdd, unsigned long long, kwemu_add(address, value))
-KWEMU_ATOMIC(atomicAdd, float, kwemu_update(address, [=](float x) { return x + value; }))
-KWEMU_ATOMIC(atomicAdd, double, kwemu_update(address, [=](double x) { return x + value; }))
+KWEMU_ATOMIC(atomicAdd, float,
+             kwemu_update(address, [=](float x) { return x + value; }))
+KWEMU_ATOMIC(atomicAdd, double,
+             kwemu_update(address, [=](double x) { return x + value; }))
 KWEMU_ATOMIC(atomicSub, int, __atomic_fetch_sub(address, value, __ATOMIC_RELAXED))
-KWEMU_ATOMIC(atomicSub, unsigned int, __atomic_fetch_sub(address, value, __ATOMIC_RELAXED))
+KWEMU_ATOMIC(atomicSub, unsigned int,
+             __atomic_fetch_sub(address, value, __ATOMIC_RELAXED))
 KWEMU_ATOMIC(atomicInc, unsigned int,
              kwemu_update(address, [=](unsigned x) { return x >= value ? 0 : x + 1; }))
 KWEMU_ATOMIC(atomicDec, unsigned int, kwemu_update(address, [=](unsigned x) {
@@ -104,8 +115,8 @@ inline float atomicExch(float* address, float value) {
 }
 KWEMU_SCOPES(atomicExch, float, (float* address, float value), (address, value))
 
-inline unsigned short atomicCAS(
-    unsigned short* address, unsigned short compare, unsigned short value) {
+inline unsigned short atomicCAS(unsigned short* address, unsigned short compare,
+                                unsigned short value) {
     return kwemu_compare_swap(address, compare, value);
 }
 

@@ -7,17 +7,21 @@ namespace kwemu_cg {
 
 inline unsigned kwemu_rank_in_block() {
     return kwemu_thread_x() +
-           kwemu_block_dim_x() * (kwemu_thread_y() + kwemu_block_dim_y() * kwemu_thread_z());
+           kwemu_block_dim_x() *
+               (kwemu_thread_y() + kwemu_block_dim_y() * kwemu_thread_z());
 }
 inline unsigned kwemu_block_size() {
     return kwemu_block_dim_x() * kwemu_block_dim_y() * kwemu_block_dim_z();
 }
-inline unsigned kwemu_lanes_below() { return (1u << kwemu_lane()) - 1; }
+inline unsigned kwemu_lanes_below() {
+    return (1u << kwemu_lane()) - 1;
+}
 
 // A value of any trivial type, eight bytes at a time.
 template <class T>
 inline T kwemu_shuffle_any(unsigned mask, T value, unsigned lane, int line) {
-    static_assert(std::is_trivially_copyable<T>::value, "a shuffled value is copied bitwise");
+    static_assert(std::is_trivially_copyable<T>::value,
+                  "a shuffled value is copied bitwise");
     for (size_t at = 0; at < sizeof(T); at += 8) {
         size_t size = sizeof(T) - at < 8 ? sizeof(T) - at : 8;
         unsigned long long bits = 0;
@@ -39,7 +43,7 @@ inline unsigned kwemu_lane_of(unsigned mask, unsigned rank) {
 
 // Any group: the whole block, or the lanes of a mask.
 class thread_group {
-   public:
+  public:
     void sync(KWEMU_LINE) const {
         if (is_block_) {
             kwemu_barrier(line);
@@ -56,7 +60,7 @@ class thread_group {
                          : static_cast<unsigned>(__popc(mask_ & kwemu_lanes_below()));
     }
 
-   protected:
+  protected:
     thread_group(bool is_block, unsigned mask) : is_block_(is_block), mask_(mask) {}
     bool is_block_;
     unsigned mask_;
@@ -64,21 +68,23 @@ class thread_group {
 };
 
 class thread_block : public thread_group {
-   public:
+  public:
     static dim3 group_index() { return blockIdx; }
     static dim3 thread_index() { return threadIdx; }
     static dim3 group_dim() { return blockDim; }
     static dim3 dim_threads() { return blockDim; }
 
-   private:
+  private:
     thread_block() : thread_group(true, 0) {}
     friend thread_block this_thread_block();
 };
-inline thread_block this_thread_block() { return {}; }
+inline thread_block this_thread_block() {
+    return {};
+}
 
 // What tiles and coalesced groups share: the lanes of one warp, known by their mask.
 class kwemu_lanes : public thread_group {
-   public:
+  public:
     int any(int predicate, KWEMU_LINE) const {
         return kwemu_ballot(mask_, predicate, line) != 0;
     }
@@ -100,7 +106,8 @@ class kwemu_lanes : public thread_group {
     }
     template <class T>
     T shfl(T value, unsigned rank, KWEMU_LINE) const {
-        return kwemu_shuffle_any(mask_, value, kwemu_lane_of(mask_, rank % size()), line);
+        return kwemu_shuffle_any(mask_, value, kwemu_lane_of(mask_, rank % size()),
+                                 line);
     }
     template <class T>
     T shfl_up(T value, unsigned delta, KWEMU_LINE) const {
@@ -116,10 +123,10 @@ class kwemu_lanes : public thread_group {
     }
     unsigned kwemu_mask() const { return mask_; }
 
-   protected:
+  protected:
     explicit kwemu_lanes(unsigned mask) : thread_group(false, mask) {}
 
-   private:
+  private:
     // A vote by ranks in the group, where the warp's is by lanes.
     unsigned pack(unsigned lanes) const {
         unsigned packed = 0, rank = 0;
@@ -130,13 +137,13 @@ class kwemu_lanes : public thread_group {
 };
 
 class coalesced_group : public kwemu_lanes {
-   public:
+  public:
     explicit coalesced_group(unsigned mask, unsigned rank = 0, unsigned count = 1)
         : kwemu_lanes(mask), rank_(rank), count_(count) {}
     unsigned meta_group_rank() const { return rank_; }
     unsigned meta_group_size() const { return count_; }
 
-   private:
+  private:
     unsigned rank_, count_;
 };
 inline coalesced_group coalesced_threads(KWEMU_LINE) {
@@ -149,9 +156,10 @@ class thread_block_tile;
 template <unsigned Size>
 class thread_block_tile<Size, void> : public kwemu_lanes {
     static_assert(Size <= 32, "tiles larger than a warp run on a GPU only");
-    static_assert((Size & (Size - 1)) == 0 && Size > 0, "a tile's size is a power of two");
+    static_assert((Size & (Size - 1)) == 0 && Size > 0,
+                  "a tile's size is a power of two");
 
-   public:
+  public:
     thread_block_tile(unsigned rank, unsigned count)
         : kwemu_lanes(mask_of_lane()), rank_(rank), count_(count) {}
     static constexpr unsigned size() { return Size; }
@@ -166,11 +174,11 @@ class thread_block_tile<Size, void> : public kwemu_lanes {
     template <class T>
     T shfl_xor(T value, unsigned lanes, KWEMU_LINE) const {
         unsigned from = thread_rank() ^ lanes;
-        return kwemu_shuffle_any(
-            mask_, value, from < Size ? base() | from : kwemu_lane(), line);
+        return kwemu_shuffle_any(mask_, value,
+                                 from < Size ? base() | from : kwemu_lane(), line);
     }
 
-   private:
+  private:
     static unsigned base() { return kwemu_lane() & ~(Size - 1); }
     static unsigned mask_of_lane() {
         return Size == 32 ? 0xffffffffu : ((1u << (Size & 31)) - 1) << base();
@@ -180,12 +188,13 @@ class thread_block_tile<Size, void> : public kwemu_lanes {
 
 template <unsigned Size, class Parent>
 class thread_block_tile : public thread_block_tile<Size, void> {
-   public:
+  public:
     using thread_block_tile<Size, void>::thread_block_tile;
 };
 
 template <unsigned Size>
-inline thread_block_tile<Size, thread_block> tiled_partition(const thread_block& block) {
+inline thread_block_tile<Size, thread_block> tiled_partition(
+    const thread_block& block) {
     return {block.thread_rank() / Size, (block.size() + Size - 1) / Size};
 }
 template <unsigned Size, unsigned Outer, class Parent>
@@ -199,35 +208,38 @@ inline thread_group tiled_partition(const thread_group& parent, unsigned size) {
     unsigned first = parent.thread_rank() / size * size;
     if (parent.is_block_) first &= 31;
     unsigned mask = 0;
-    for (unsigned i = 0; i < size && first + i < static_cast<unsigned>(__popc(lanes)); ++i)
+    for (unsigned i = 0; i < size && first + i < static_cast<unsigned>(__popc(lanes));
+         ++i)
         mask |= 1u << kwemu_lane_of(lanes, first + i);
     return thread_group(false, mask);
 }
 
 template <class Label>
-inline coalesced_group labeled_partition(const kwemu_lanes& group, Label label, KWEMU_LINE) {
+inline coalesced_group labeled_partition(const kwemu_lanes& group, Label label,
+                                         KWEMU_LINE) {
     unsigned mask = kwemu_match(group.kwemu_mask(), kwemu_bits_of(label), 0, line);
     return coalesced_group(mask);
 }
-inline coalesced_group binary_partition(const kwemu_lanes& group, bool which, KWEMU_LINE) {
+inline coalesced_group binary_partition(const kwemu_lanes& group, bool which,
+                                        KWEMU_LINE) {
     unsigned yes = kwemu_ballot(group.kwemu_mask(), which, line);
     return coalesced_group(which ? yes : group.kwemu_mask() & ~yes, which, 2);
 }
 
 class grid_group {
-   public:
+  public:
     static dim3 group_dim() { return gridDim; }
     static dim3 dim_blocks() { return gridDim; }
     static dim3 block_index() { return blockIdx; }
     static unsigned long long num_blocks() {
-        return static_cast<unsigned long long>(kwemu_grid_dim_x()) * kwemu_grid_dim_y() *
-               kwemu_grid_dim_z();
+        return static_cast<unsigned long long>(kwemu_grid_dim_x()) *
+               kwemu_grid_dim_y() * kwemu_grid_dim_z();
     }
     static unsigned long long block_rank() {
-        return kwemu_block_x() +
-               static_cast<unsigned long long>(kwemu_grid_dim_x()) *
-                   (kwemu_block_y() +
-                    static_cast<unsigned long long>(kwemu_grid_dim_y()) * kwemu_block_z());
+        return kwemu_block_x() + static_cast<unsigned long long>(kwemu_grid_dim_x()) *
+                                     (kwemu_block_y() + static_cast<unsigned long long>(
+                                                            kwemu_grid_dim_y()) *
+                                                            kwemu_block_z());
     }
     static unsigned long long size() { return num_blocks() * kwemu_block_size(); }
     static unsigned long long num_threads() { return size(); }
@@ -237,10 +249,13 @@ class grid_group {
     static bool is_valid() { return false; }
     static void sync(KWEMU_LINE) {
         kwemu_misuse(
-            "called grid.sync(), which needs all blocks at once: it runs on a GPU only", line);
+            "called grid.sync(), which needs all blocks at once: it runs on a GPU only",
+            line);
     }
 };
-inline grid_group this_grid() { return {}; }
+inline grid_group this_grid() {
+    return {};
+}
 
 template <class Group>
 inline void sync(const Group& group, KWEMU_LINE) {
@@ -257,15 +272,17 @@ inline auto group_size(const Group& group) {
 
 // ---- reduce and scan -------------------------------------------------------------------
 
-#define KWEMU_FUNCTOR(name, expression)                       \
-    template <class T>                                        \
-    struct name {                                             \
-        T operator()(T a, T b) const { return expression; }   \
+#define KWEMU_FUNCTOR(name, expression) \
+    template <class T>                  \
+    struct name {                       \
+        T operator()(T a, T b) const {  \
+            return expression;          \
+        }                               \
     };
 KWEMU_FUNCTOR(plus, a + b)
 KWEMU_FUNCTOR(less, b < a ? b : a)
 KWEMU_FUNCTOR(greater, a < b ? b : a)
-KWEMU_FUNCTOR(bit_and, a & b)
+KWEMU_FUNCTOR(bit_and, a& b)
 KWEMU_FUNCTOR(bit_or, a | b)
 KWEMU_FUNCTOR(bit_xor, a ^ b)
 #undef KWEMU_FUNCTOR
@@ -292,7 +309,8 @@ inline T reduce(const Group& group, T value, Operation operation, KWEMU_LINE) {
             // A tree, as shuffles would do it: rounding errors stay as small as there.
             for (int left = count; left > 1; left = (left + 1) / 2)
                 for (int i = 0; i < left / 2; ++i)
-                    values[i] = (*all[0]->operation)(values[i], values[i + (left + 1) / 2]);
+                    values[i] =
+                        (*all[0]->operation)(values[i], values[i + (left + 1) / 2]);
             for (int i = 0; i < count; ++i) all[i]->value = values[0];
         },
         line);
@@ -343,8 +361,8 @@ inline void memcpy_async(const Group& group, void* to, const void* from, size_t 
     size_t step = static_cast<size_t>(group.size()) * 16;
     for (size_t at = group.thread_rank() * 16; at < size; at += step) {
         unsigned part = static_cast<unsigned>(size - at < 16 ? size - at : 16);
-        kwemu_copy_async(
-            static_cast<char*>(to) + at, static_cast<const char*>(from) + at, part, part);
+        kwemu_copy_async(static_cast<char*>(to) + at,
+                         static_cast<const char*>(from) + at, part, part);
     }
     kwemu_copy_commit();
 }

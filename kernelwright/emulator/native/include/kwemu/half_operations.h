@@ -11,18 +11,18 @@ struct alignas(4) KWEMU_H2 {
 
 // ---- operators -------------------------------------------------------------------------
 
-#define KWEMU_OPERATOR(op)                                                        \
-    inline KWEMU_H operator op(const KWEMU_H& a, const KWEMU_H& b) {              \
-        return KWEMU_H(float(a) op float(b));                                     \
-    }                                                                             \
-    inline KWEMU_H& operator op##=(KWEMU_H& a, const KWEMU_H& b) {                \
-        return a = a op b;                                                        \
-    }                                                                             \
-    inline KWEMU_H2 operator op(const KWEMU_H2& a, const KWEMU_H2& b) {           \
-        return {a.x op b.x, a.y op b.y};                                          \
-    }                                                                             \
-    inline KWEMU_H2& operator op##=(KWEMU_H2& a, const KWEMU_H2& b) {             \
-        return a = a op b;                                                        \
+#define KWEMU_OPERATOR(op)                                              \
+    inline KWEMU_H operator op(const KWEMU_H& a, const KWEMU_H& b) {    \
+        return KWEMU_H(float(a) op float(b));                           \
+    }                                                                   \
+    inline KWEMU_H& operator op##=(KWEMU_H & a, const KWEMU_H & b) {    \
+        return a = a op b;                                              \
+    }                                                                   \
+    inline KWEMU_H2 operator op(const KWEMU_H2& a, const KWEMU_H2& b) { \
+        return {a.x op b.x, a.y op b.y};                                \
+    }                                                                   \
+    inline KWEMU_H2& operator op##=(KWEMU_H2 & a, const KWEMU_H2 & b) { \
+        return a = a op b;                                              \
     }
 KWEMU_OPERATOR(+)
 KWEMU_OPERATOR(-)
@@ -30,9 +30,9 @@ KWEMU_OPERATOR(*)
 KWEMU_OPERATOR(/)
 #undef KWEMU_OPERATOR
 
-#define KWEMU_COMPARE(op)                                             \
-    inline bool operator op(const KWEMU_H& a, const KWEMU_H& b) {     \
-        return float(a) op float(b);                                  \
+#define KWEMU_COMPARE(op)                                         \
+    inline bool operator op(const KWEMU_H& a, const KWEMU_H& b) { \
+        return float(a) op float(b);                              \
     }
 KWEMU_COMPARE(==)
 KWEMU_COMPARE(!=)
@@ -42,35 +42,49 @@ KWEMU_COMPARE(<=)
 KWEMU_COMPARE(>=)
 #undef KWEMU_COMPARE
 
-inline KWEMU_H operator-(const KWEMU_H& a) { return KWEMU_H(-float(a)); }
-inline KWEMU_H operator+(const KWEMU_H& a) { return a; }
-inline KWEMU_H2 operator-(const KWEMU_H2& a) { return {-a.x, -a.y}; }
-inline KWEMU_H& operator++(KWEMU_H& a) { return a = KWEMU_H(float(a) + 1.0f); }
-inline KWEMU_H& operator--(KWEMU_H& a) { return a = KWEMU_H(float(a) - 1.0f); }
+inline KWEMU_H operator-(const KWEMU_H& a) {
+    return KWEMU_H(-float(a));
+}
+inline KWEMU_H operator+(const KWEMU_H& a) {
+    return a;
+}
+inline KWEMU_H2 operator-(const KWEMU_H2& a) {
+    return {-a.x, -a.y};
+}
+inline KWEMU_H& operator++(KWEMU_H& a) {
+    return a = KWEMU_H(float(a) + 1.0f);
+}
+inline KWEMU_H& operator--(KWEMU_H& a) {
+    return a = KWEMU_H(float(a) - 1.0f);
+}
 
 // ---- arithmetic by name, for one and for a pair ----------------------------------------
 
-#define KWEMU_BINARY(name, expression)                                            \
-    inline KWEMU_H name(KWEMU_H p, KWEMU_H q) {                                   \
-        float a = p, b = q;                                                       \
-        return KWEMU_H(expression);                                               \
-    }                                                                             \
-    inline KWEMU_H2 name##2(KWEMU_H2 p, KWEMU_H2 q) {                             \
-        return {name(p.x, q.x), name(p.y, q.y)};                                  \
+#define KWEMU_BINARY(name, expression)                \
+    inline KWEMU_H name(KWEMU_H p, KWEMU_H q) {       \
+        float a = p, b = q;                           \
+        return KWEMU_H(expression);                   \
+    }                                                 \
+    inline KWEMU_H2 name##2(KWEMU_H2 p, KWEMU_H2 q) { \
+        return {name(p.x, q.x), name(p.y, q.y)};      \
     }
 KWEMU_BINARY(__hadd, a + b)
 KWEMU_BINARY(__hsub, a - b)
-KWEMU_BINARY(__hmul, a * b)
+KWEMU_BINARY(__hmul, a* b)
 KWEMU_BINARY(__hadd_rn, a + b)
 KWEMU_BINARY(__hsub_rn, a - b)
-KWEMU_BINARY(__hmul_rn, a * b)
+KWEMU_BINARY(__hmul_rn, a* b)
 KWEMU_BINARY(__hadd_sat, __saturatef(a + b))
-KWEMU_BINARY(__hmul_sat, __saturatef(a * b))
+KWEMU_BINARY(__hmul_sat, __saturatef(a* b))
 KWEMU_BINARY(__hmax, fmaxf(a, b))
 KWEMU_BINARY(__hmin, fminf(a, b))
 #undef KWEMU_BINARY
-inline KWEMU_H __hdiv(KWEMU_H a, KWEMU_H b) { return a / b; }
-inline KWEMU_H2 __h2div(KWEMU_H2 a, KWEMU_H2 b) { return a / b; }
+inline KWEMU_H __hdiv(KWEMU_H a, KWEMU_H b) {
+    return a / b;
+}
+inline KWEMU_H2 __h2div(KWEMU_H2 a, KWEMU_H2 b) {
+    return a / b;
+}
 
 inline KWEMU_H __hfma(KWEMU_H a, KWEMU_H b, KWEMU_H c) {
     return KWEMU_H(fmaf(float(a), float(b), float(c)));
@@ -79,12 +93,14 @@ inline KWEMU_H2 __hfma2(KWEMU_H2 a, KWEMU_H2 b, KWEMU_H2 c) {
     return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
 
-#define KWEMU_UNARY(name, name2, expression)                                      \
-    inline KWEMU_H name(KWEMU_H p) {                                              \
-        float a = p;                                                              \
-        return KWEMU_H(expression);                                               \
-    }                                                                             \
-    inline KWEMU_H2 name2(KWEMU_H2 p) { return {name(p.x), name(p.y)}; }
+#define KWEMU_UNARY(name, name2, expression) \
+    inline KWEMU_H name(KWEMU_H p) {         \
+        float a = p;                         \
+        return KWEMU_H(expression);          \
+    }                                        \
+    inline KWEMU_H2 name2(KWEMU_H2 p) {      \
+        return {name(p.x), name(p.y)};       \
+    }
 KWEMU_UNARY(__hneg, __hneg2, -a)
 KWEMU_UNARY(__habs, __habs2, fabsf(a))
 KWEMU_UNARY(hexp, h2exp, expf(a))
@@ -105,11 +121,13 @@ KWEMU_UNARY(htrunc, h2trunc, truncf(a))
 KWEMU_UNARY(hrint, h2rint, rintf(a))
 #undef KWEMU_UNARY
 
-#define KWEMU_COMPARE(name, op)                                                   \
-    inline bool name(KWEMU_H a, KWEMU_H b) { return float(a) op float(b); }       \
-    inline KWEMU_H2 name##2(KWEMU_H2 a, KWEMU_H2 b) {                             \
-        return {KWEMU_H(name(a.x, b.x) ? 1.0f : 0.0f),                            \
-                KWEMU_H(name(a.y, b.y) ? 1.0f : 0.0f)};                           \
+#define KWEMU_COMPARE(name, op)                         \
+    inline bool name(KWEMU_H a, KWEMU_H b) {            \
+        return float(a) op float(b);                    \
+    }                                                   \
+    inline KWEMU_H2 name##2(KWEMU_H2 a, KWEMU_H2 b) {   \
+        return {KWEMU_H(name(a.x, b.x) ? 1.0f : 0.0f),  \
+                KWEMU_H(name(a.y, b.y) ? 1.0f : 0.0f)}; \
     }
 KWEMU_COMPARE(__heq, ==)
 KWEMU_COMPARE(__hne, !=)
@@ -118,13 +136,19 @@ KWEMU_COMPARE(__hle, <=)
 KWEMU_COMPARE(__hgt, >)
 KWEMU_COMPARE(__hge, >=)
 #undef KWEMU_COMPARE
-inline bool __hisnan(KWEMU_H a) { return float(a) != float(a); }
+inline bool __hisnan(KWEMU_H a) {
+    return float(a) != float(a);
+}
 inline int __hisinf(KWEMU_H a) {
     return float(a) == HUGE_VALF ? 1 : float(a) == -HUGE_VALF ? -1 : 0;
 }
 
-inline float __low2float(KWEMU_H2 v) { return v.x; }
-inline float __high2float(KWEMU_H2 v) { return v.y; }
+inline float __low2float(KWEMU_H2 v) {
+    return v.x;
+}
+inline float __high2float(KWEMU_H2 v) {
+    return v.y;
+}
 
 // ---- atomics ---------------------------------------------------------------------------
 

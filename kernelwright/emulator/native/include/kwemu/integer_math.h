@@ -5,8 +5,9 @@
 // One pair of templates for CUDA's many overloads: the result is what the usual
 // arithmetic conversions make of the two, and of two floats a NaN loses, as in fmaxf.
 template <class A, class B>
-using kwemu_common = std::enable_if_t<
-    std::is_arithmetic<A>::value && std::is_arithmetic<B>::value, std::common_type_t<A, B>>;
+using kwemu_common =
+    std::enable_if_t<std::is_arithmetic<A>::value && std::is_arithmetic<B>::value,
+                     std::common_type_t<A, B>>;
 
 template <class A, class B>
 constexpr kwemu_common<A, B> min(A a, B b) {
@@ -28,10 +29,18 @@ constexpr kwemu_common<A, B> max(A a, B b) {
                                                      : static_cast<T>(b);
     }
 }
-inline unsigned umin(unsigned a, unsigned b) { return a < b ? a : b; }
-inline unsigned umax(unsigned a, unsigned b) { return a > b ? a : b; }
-inline long long llmin(long long a, long long b) { return a < b ? a : b; }
-inline long long llmax(long long a, long long b) { return a > b ? a : b; }
+inline unsigned umin(unsigned a, unsigned b) {
+    return a < b ? a : b;
+}
+inline unsigned umax(unsigned a, unsigned b) {
+    return a > b ? a : b;
+}
+inline long long llmin(long long a, long long b) {
+    return a < b ? a : b;
+}
+inline long long llmax(long long a, long long b) {
+    return a > b ? a : b;
+}
 inline unsigned long long ullmin(unsigned long long a, unsigned long long b) {
     return a < b ? a : b;
 }
@@ -41,14 +50,24 @@ inline unsigned long long ullmax(unsigned long long a, unsigned long long b) {
 
 // ---- bits ------------------------------------------------------------------------------
 
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
+inline int __popc(unsigned x) {
+    return __builtin_popcount(x);
+}
+inline int __popcll(unsigned long long x) {
+    return __builtin_popcountll(x);
+}
+inline int __clz(int x) {
+    return x ? __builtin_clz(static_cast<unsigned>(x)) : 32;
+}
 inline int __clzll(long long x) {
     return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64;
 }
-inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline int __ffs(int x) {
+    return __builtin_ffs(x);
+}
+inline int __ffsll(long long x) {
+    return __builtin_ffsll(x);
+}
 inline unsigned __brev(unsigned x) {
     x = __builtin_bswap32(x);
     x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
@@ -129,14 +148,30 @@ inline To kwemu_bit_cast(From from) {
     memcpy(&to, &from, sizeof to);
     return to;
 }
-inline int __float_as_int(float x) { return kwemu_bit_cast<int>(x); }
-inline unsigned __float_as_uint(float x) { return kwemu_bit_cast<unsigned>(x); }
-inline float __int_as_float(int x) { return kwemu_bit_cast<float>(x); }
-inline float __uint_as_float(unsigned x) { return kwemu_bit_cast<float>(x); }
-inline long long __double_as_longlong(double x) { return kwemu_bit_cast<long long>(x); }
-inline double __longlong_as_double(long long x) { return kwemu_bit_cast<double>(x); }
-inline int __double2hiint(double x) { return static_cast<int>(__double_as_longlong(x) >> 32); }
-inline int __double2loint(double x) { return static_cast<int>(__double_as_longlong(x)); }
+inline int __float_as_int(float x) {
+    return kwemu_bit_cast<int>(x);
+}
+inline unsigned __float_as_uint(float x) {
+    return kwemu_bit_cast<unsigned>(x);
+}
+inline float __int_as_float(int x) {
+    return kwemu_bit_cast<float>(x);
+}
+inline float __uint_as_float(unsigned x) {
+    return kwemu_bit_cast<float>(x);
+}
+inline long long __double_as_longlong(double x) {
+    return kwemu_bit_cast<long long>(x);
+}
+inline double __longlong_as_double(long long x) {
+    return kwemu_bit_cast<double>(x);
+}
+inline int __double2hiint(double x) {
+    return static_cast<int>(__double_as_longlong(x) >> 32);
+}
+inline int __double2loint(double x) {
+    return static_cast<int>(__double_as_longlong(x));
+}
 inline double __hiloint2double(int high, int low) {
     return __longlong_as_double(static_cast<long long>(high) << 32 |
                                 static_cast<unsigned>(low));
@@ -147,7 +182,8 @@ inline double __hiloint2double(int high, int low) {
 // A GPU's conversion saturates, and makes 0 of a NaN.
 template <class To, class From>
 inline To kwemu_saturate(From x) {
-    constexpr To low = std::is_signed<To>::value ? To(To(1) << (sizeof(To) * 8 - 1)) : To(0);
+    constexpr To low =
+        std::is_signed<To>::value ? To(To(1) << (sizeof(To) * 8 - 1)) : To(0);
     constexpr To high = To(~low);
     if (!(x == x)) return 0;
     if (x <= static_cast<From>(low)) return low;
@@ -155,11 +191,19 @@ inline To kwemu_saturate(From x) {
     return static_cast<To>(x);
 }
 
-#define KWEMU_CONVERT(name, to, from)                                                     \
-    inline to name##_rn(from x) { return kwemu_saturate<to>(__builtin_rint(x)); }         \
-    inline to name##_rz(from x) { return kwemu_saturate<to>(__builtin_trunc(x)); }        \
-    inline to name##_ru(from x) { return kwemu_saturate<to>(__builtin_ceil(x)); }         \
-    inline to name##_rd(from x) { return kwemu_saturate<to>(__builtin_floor(x)); }
+#define KWEMU_CONVERT(name, to, from)                  \
+    inline to name##_rn(from x) {                      \
+        return kwemu_saturate<to>(__builtin_rint(x));  \
+    }                                                  \
+    inline to name##_rz(from x) {                      \
+        return kwemu_saturate<to>(__builtin_trunc(x)); \
+    }                                                  \
+    inline to name##_ru(from x) {                      \
+        return kwemu_saturate<to>(__builtin_ceil(x));  \
+    }                                                  \
+    inline to name##_rd(from x) {                      \
+        return kwemu_saturate<to>(__builtin_floor(x)); \
+    }
 KWEMU_CONVERT(__float2int, int, float)
 KWEMU_CONVERT(__float2uint, unsigned, float)
 KWEMU_CONVERT(__float2ll, long long, float)
@@ -170,14 +214,32 @@ KWEMU_CONVERT(__double2ll, long long, double)
 KWEMU_CONVERT(__double2ull, unsigned long long, double)
 #undef KWEMU_CONVERT
 
-inline float __int2float_rn(int x) { return static_cast<float>(x); }
-inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
-inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
-inline float __ull2float_rn(unsigned long long x) { return static_cast<float>(x); }
-inline float __double2float_rn(double x) { return static_cast<float>(x); }
-inline double __int2double_rn(int x) { return x; }
-inline double __uint2double_rn(unsigned x) { return x; }
-inline double __ll2double_rn(long long x) { return static_cast<double>(x); }
-inline double __ull2double_rn(unsigned long long x) { return static_cast<double>(x); }
+inline float __int2float_rn(int x) {
+    return static_cast<float>(x);
+}
+inline float __uint2float_rn(unsigned x) {
+    return static_cast<float>(x);
+}
+inline float __ll2float_rn(long long x) {
+    return static_cast<float>(x);
+}
+inline float __ull2float_rn(unsigned long long x) {
+    return static_cast<float>(x);
+}
+inline float __double2float_rn(double x) {
+    return static_cast<float>(x);
+}
+inline double __int2double_rn(int x) {
+    return x;
+}
+inline double __uint2double_rn(unsigned x) {
+    return x;
+}
+inline double __ll2double_rn(long long x) {
+    return static_cast<double>(x);
+}
+inline double __ull2double_rn(unsigned long long x) {
+    return static_cast<double>(x);
+}
 
 #endif  // KWEMU_INTEGER_MATH_H

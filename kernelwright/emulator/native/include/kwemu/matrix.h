@@ -121,18 +121,20 @@ inline void load_lanes(void** lanes, unsigned present) {
         unsigned short values[8][8] = {};
         for (int row = 0; row < 8; ++row)
             if (present >> (matrix * 8 + row) & 1)
-                memcpy(values[row], static_cast<Rows*>(lanes[matrix * 8 + row])->row, 16);
+                memcpy(values[row], static_cast<Rows*>(lanes[matrix * 8 + row])->row,
+                       16);
         each_lane(present, [&](int lane) {
             int row = lane >> 2, column = 2 * (lane & 3);
             unsigned low = values[row][column], high = values[row][column + 1];
-            if (first->transposed) low = values[column][row], high = values[column + 1][row];
+            if (first->transposed)
+                low = values[column][row], high = values[column + 1][row];
             static_cast<Rows*>(lanes[lane])->out[matrix] = low | high << 16;
         });
     }
 }
 
-inline void load_matrix(
-    unsigned* out, const void* row, int count, bool transposed, int line) {
+inline void load_matrix(unsigned* out, const void* row, int count, bool transposed,
+                        int line) {
     bool names_a_row = static_cast<int>(kwemu_lane()) < 8 * count;
     if (names_a_row && (reinterpret_cast<size_t>(row) & 15))
         kwemu_misuse("gave ldmatrix a row that is not 16-byte aligned", line);

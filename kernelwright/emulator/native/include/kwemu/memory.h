@@ -2,10 +2,10 @@
 #ifndef KWEMU_MEMORY_H
 #define KWEMU_MEMORY_H
 
-#define KWEMU_LOAD(name)                      \
-    template <class T>                        \
-    inline T name(const T* address) {         \
-        return *address;                      \
+#define KWEMU_LOAD(name)              \
+    template <class T>                \
+    inline T name(const T* address) { \
+        return *address;              \
     }
 KWEMU_LOAD(__ldg)
 KWEMU_LOAD(__ldcg)
@@ -23,10 +23,10 @@ inline T __ldcv(const T* address) {
     return value;
 }
 
-#define KWEMU_STORE(name)                                                        \
-    template <class T>                                                           \
-    inline void name(T* address, std::common_type_t<T> value) {                  \
-        *address = value;                                                        \
+#define KWEMU_STORE(name)                                       \
+    template <class T>                                          \
+    inline void name(T* address, std::common_type_t<T> value) { \
+        *address = value;                                       \
     }
 KWEMU_STORE(__stcg)
 KWEMU_STORE(__stcs)
@@ -34,9 +34,15 @@ KWEMU_STORE(__stwb)
 KWEMU_STORE(__stwt)
 #undef KWEMU_STORE
 
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+inline void __threadfence_block() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+inline void __threadfence_system() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 
 // Shared memory has no address window of its own here: an address is its own window.
 inline size_t __cvta_generic_to_shared(const void* address) {

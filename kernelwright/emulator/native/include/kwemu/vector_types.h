@@ -2,24 +2,30 @@
 #ifndef KWEMU_VECTOR_TYPES_H
 #define KWEMU_VECTOR_TYPES_H
 // name: the prefix; type: of an element; a2, a4: the alignment of two and of four.
-#define KWEMU_VECTOR(name, type, a2, a4)                                               \
-    struct name##1 {                                                                   \
-        type x;                                                                        \
-    };                                                                                 \
-    struct alignas(a2) name##2 {                                                       \
-        type x, y;                                                                     \
-    };                                                                                 \
-    struct name##3 {                                                                   \
-        type x, y, z;                                                                  \
-    };                                                                                 \
-    struct alignas(a4) name##4 {                                                       \
-        type x, y, z, w;                                                               \
-    };                                                                                 \
-    constexpr name##1 make_##name##1(type x) { return {x}; }                           \
-    constexpr name##2 make_##name##2(type x, type y) { return {x, y}; }                \
-    constexpr name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }     \
-    constexpr name##4 make_##name##4(type x, type y, type z, type w) {                 \
-        return {x, y, z, w};                                                           \
+#define KWEMU_VECTOR(name, type, a2, a4)                               \
+    struct name##1 {                                                   \
+        type x;                                                        \
+    };                                                                 \
+    struct alignas(a2) name##2 {                                       \
+        type x, y;                                                     \
+    };                                                                 \
+    struct name##3 {                                                   \
+        type x, y, z;                                                  \
+    };                                                                 \
+    struct alignas(a4) name##4 {                                       \
+        type x, y, z, w;                                               \
+    };                                                                 \
+    constexpr name##1 make_##name##1(type x) {                         \
+        return {x};                                                    \
+    }                                                                  \
+    constexpr name##2 make_##name##2(type x, type y) {                 \
+        return {x, y};                                                 \
+    }                                                                  \
+    constexpr name##3 make_##name##3(type x, type y, type z) {         \
+        return {x, y, z};                                              \
+    }                                                                  \
+    constexpr name##4 make_##name##4(type x, type y, type z, type w) { \
+        return {x, y, z, w};                                           \
     }
 KWEMU_VECTOR(char, signed char, 2, 4)
 KWEMU_VECTOR(uchar, unsigned char, 2, 4)

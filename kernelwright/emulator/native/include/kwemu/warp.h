@@ -2,7 +2,9 @@
 #ifndef KWEMU_WARP_H
 #define KWEMU_WARP_H
 
-inline void __syncthreads(KWEMU_LINE) { kwemu_barrier(line); }
+inline void __syncthreads(KWEMU_LINE) {
+    kwemu_barrier(line);
+}
 inline int __syncthreads_count(int predicate, KWEMU_LINE) {
     return kwemu_barrier_count(predicate, line);
 }
@@ -17,7 +19,9 @@ inline void kwemu_nothing(void**, unsigned) {}
 inline void __syncwarp(unsigned mask = 0xffffffffu, KWEMU_LINE) {
     kwemu_meet(mask, KWEMU_SYNCWARP, nullptr, kwemu_nothing, line);
 }
-inline unsigned __activemask(KWEMU_LINE) { return kwemu_activemask(line); }
+inline unsigned __activemask(KWEMU_LINE) {
+    return kwemu_activemask(line);
+}
 
 // ---- shuffles --------------------------------------------------------------------------
 // A value of up to eight bytes travels as its bits.
@@ -40,31 +44,31 @@ struct kwemu_shuffles : std::is_arithmetic<T> {};
     template <class T>       \
     inline std::enable_if_t<kwemu_shuffles<T>::value, T>
 
-KWEMU_SHUFFLE_RESULT __shfl_sync(
-    unsigned mask, T value, int source, int width = 32, KWEMU_LINE) {
+KWEMU_SHUFFLE_RESULT __shfl_sync(unsigned mask, T value, int source, int width = 32,
+                                 KWEMU_LINE) {
     int lane = static_cast<int>(kwemu_lane());
     int from = (lane & ~(width - 1)) | (source & (width - 1));
     return kwemu_shuffle_bits(mask, value, static_cast<unsigned>(from), line);
 }
 
-KWEMU_SHUFFLE_RESULT __shfl_up_sync(
-    unsigned mask, T value, unsigned delta, int width = 32, KWEMU_LINE) {
+KWEMU_SHUFFLE_RESULT __shfl_up_sync(unsigned mask, T value, unsigned delta,
+                                    int width = 32, KWEMU_LINE) {
     int lane = static_cast<int>(kwemu_lane());
     int from = lane - static_cast<int>(delta);
     if (from < (lane & ~(width - 1))) from = lane;
     return kwemu_shuffle_bits(mask, value, static_cast<unsigned>(from), line);
 }
 
-KWEMU_SHUFFLE_RESULT __shfl_down_sync(
-    unsigned mask, T value, unsigned delta, int width = 32, KWEMU_LINE) {
+KWEMU_SHUFFLE_RESULT __shfl_down_sync(unsigned mask, T value, unsigned delta,
+                                      int width = 32, KWEMU_LINE) {
     int lane = static_cast<int>(kwemu_lane());
     long long from = static_cast<long long>(lane) + delta;
     if (from > (lane | (width - 1))) from = lane;
     return kwemu_shuffle_bits(mask, value, static_cast<unsigned>(from), line);
 }
 
-KWEMU_SHUFFLE_RESULT __shfl_xor_sync(
-    unsigned mask, T value, int lane_mask, int width = 32, KWEMU_LINE) {
+KWEMU_SHUFFLE_RESULT __shfl_xor_sync(unsigned mask, T value, int lane_mask,
+                                     int width = 32, KWEMU_LINE) {
     int lane = static_cast<int>(kwemu_lane());
     int from = lane ^ lane_mask;
     if (from > (lane | (width - 1))) from = lane;
@@ -113,7 +117,8 @@ inline T kwemu_reduce(unsigned mask, T value, int line) {
         [](void** lanes, unsigned present) {
             T result = *static_cast<T*>(lanes[__builtin_ctz(present)]);
             for (unsigned rest = present & (present - 1); rest; rest &= rest - 1)
-                result = Combine{}(result, *static_cast<T*>(lanes[__builtin_ctz(rest)]));
+                result =
+                    Combine{}(result, *static_cast<T*>(lanes[__builtin_ctz(rest)]));
             for (unsigned rest = present; rest; rest &= rest - 1)
                 *static_cast<T*>(lanes[__builtin_ctz(rest)]) = result;
         },
@@ -121,20 +126,23 @@ inline T kwemu_reduce(unsigned mask, T value, int line) {
     return own;
 }
 
-#define KWEMU_REDUCTION(name, type, expression)                         \
+#define KWEMU_REDUCTION(name, type, expression)                                 \
     inline type __reduce_##name##_sync(unsigned mask, type value, KWEMU_LINE) { \
-        struct Combine {                                                \
-            type operator()(type a, type b) const { return expression; } \
-        };                                                              \
-        return kwemu_reduce<type, Combine>(mask, value, line);          \
+        struct Combine {                                                        \
+            type operator()(type a, type b) const {                             \
+                return expression;                                              \
+            }                                                                   \
+        };                                                                      \
+        return kwemu_reduce<type, Combine>(mask, value, line);                  \
     }
 KWEMU_REDUCTION(add, unsigned, a + b)
-KWEMU_REDUCTION(add, int, static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)))
+KWEMU_REDUCTION(add, int,
+                static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)))
 KWEMU_REDUCTION(min, unsigned, a < b ? a : b)
 KWEMU_REDUCTION(min, int, a < b ? a : b)
 KWEMU_REDUCTION(max, unsigned, a > b ? a : b)
 KWEMU_REDUCTION(max, int, a > b ? a : b)
-KWEMU_REDUCTION(and, unsigned, a & b)
+KWEMU_REDUCTION(and, unsigned, a& b)
 KWEMU_REDUCTION(or, unsigned, a | b)
 KWEMU_REDUCTION(xor, unsigned, a ^ b)
 #undef KWEMU_REDUCTION

@@ -61,7 +61,7 @@ class fragment {
                       (M == 32 && N == 8 && K == 16) || (M == 8 && N == 32 && K == 16),
                   "wmma shapes here: 16x16x16, 32x8x16, 8x32x16, and 16x16x8 for tf32");
 
-   public:
+  public:
     using element_type = T;
     using storage_element_type = typename Stored<T>::type;
     static constexpr int rows = is_b ? K : M;
@@ -80,11 +80,13 @@ inline void fill_fragment(Fragment& fragment, const V& value) {
 namespace detail {
 
 template <class Use, int M, int N, class T, class Element, int Count>
-inline void load(Element (&x)[Count], const Element* from, unsigned stride, bool by_row) {
+inline void load(Element (&x)[Count], const Element* from, unsigned stride,
+                 bool by_row) {
     int lane = static_cast<int>(kwemu_lane());
     for (int i = 0; i < Count; ++i) {
         Place at = place<Use, M, N, T>(lane, i);
-        unsigned row = static_cast<unsigned>(at.row), column = static_cast<unsigned>(at.column);
+        unsigned row = static_cast<unsigned>(at.row),
+                 column = static_cast<unsigned>(at.column);
         x[i] = by_row ? from[row * stride + column] : from[column * stride + row];
     }
 }
@@ -92,43 +94,41 @@ inline void load(Element (&x)[Count], const Element* from, unsigned stride, bool
 }  // namespace detail
 
 template <class Use, int M, int N, int K, class T, class Layout>
-inline void load_matrix_sync(
-    fragment<Use, M, N, K, T, Layout>& fragment, const typename Stored<T>::type* from,
-    unsigned stride, KWEMU_LINE) {
+inline void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& fragment,
+                             const typename Stored<T>::type* from, unsigned stride,
+                             KWEMU_LINE) {
     kwemu_meet(0xffffffffu, KWEMU_MMA, nullptr, kwemu_nothing, line);
-    detail::load<Use, M, N, T>(
-        fragment.x, from, stride, std::is_same<Layout, row_major>::value);
+    detail::load<Use, M, N, T>(fragment.x, from, stride,
+                               std::is_same<Layout, row_major>::value);
 }
 
 template <int M, int N, int K, class T>
-inline void load_matrix_sync(
-    fragment<accumulator, M, N, K, T>& fragment, const T* from, unsigned stride,
-    layout_t layout, KWEMU_LINE) {
+inline void load_matrix_sync(fragment<accumulator, M, N, K, T>& fragment, const T* from,
+                             unsigned stride, layout_t layout, KWEMU_LINE) {
     kwemu_meet(0xffffffffu, KWEMU_MMA, nullptr, kwemu_nothing, line);
-    detail::load<accumulator, M, N, T>(
-        fragment.x, from, stride, layout == mem_row_major);
+    detail::load<accumulator, M, N, T>(fragment.x, from, stride,
+                                       layout == mem_row_major);
 }
 
 template <int M, int N, int K, class T>
-inline void store_matrix_sync(
-    T* to, const fragment<accumulator, M, N, K, T>& fragment, unsigned stride,
-    layout_t layout, KWEMU_LINE) {
+inline void store_matrix_sync(T* to, const fragment<accumulator, M, N, K, T>& fragment,
+                              unsigned stride, layout_t layout, KWEMU_LINE) {
     kwemu_meet(0xffffffffu, KWEMU_MMA, nullptr, kwemu_nothing, line);
     int lane = static_cast<int>(kwemu_lane());
     for (int i = 0; i < fragment.num_elements; ++i) {
         Place at = place<accumulator, M, N, T>(lane, i);
-        unsigned row = static_cast<unsigned>(at.row), column = static_cast<unsigned>(at.column);
+        unsigned row = static_cast<unsigned>(at.row),
+                 column = static_cast<unsigned>(at.column);
         to[layout == mem_row_major ? row * stride + column : column * stride + row] =
             fragment.x[i];
     }
 }
 
 template <int M, int N, int K, class AB, class LayoutA, class LayoutB, class CD>
-inline void mma_sync(
-    fragment<accumulator, M, N, K, CD>& d,
-    const fragment<matrix_a, M, N, K, AB, LayoutA>& a,
-    const fragment<matrix_b, M, N, K, AB, LayoutB>& b,
-    const fragment<accumulator, M, N, K, CD>& c, KWEMU_LINE) {
+inline void mma_sync(fragment<accumulator, M, N, K, CD>& d,
+                     const fragment<matrix_a, M, N, K, AB, LayoutA>& a,
+                     const fragment<matrix_b, M, N, K, AB, LayoutB>& b,
+                     const fragment<accumulator, M, N, K, CD>& c, KWEMU_LINE) {
     using Element = typename Stored<AB>::type;
     kwemu_mma::Operands own{a.x, b.x, c.x, d.x};
     kwemu_meet(
@@ -140,12 +140,14 @@ inline void mma_sync(
                 auto* own = static_cast<kwemu_mma::Operands*>(lanes[lane]);
                 for (int i = 0; i < M * K / 32; ++i) {
                     Place at = place<matrix_a, M, N, AB>(lane, i);
-                    float x = static_cast<float>(static_cast<const Element*>(own->a)[i]);
+                    float x =
+                        static_cast<float>(static_cast<const Element*>(own->a)[i]);
                     left[at.row][at.column] = tf32 ? kwemu_mma::as_tf32(x) : x;
                 }
                 for (int i = 0; i < K * N / 32; ++i) {
                     Place at = place<matrix_b, M, N, AB>(lane, i);
-                    float x = static_cast<float>(static_cast<const Element*>(own->b)[i]);
+                    float x =
+                        static_cast<float>(static_cast<const Element*>(own->b)[i]);
                     right[at.row][at.column] = tf32 ? kwemu_mma::as_tf32(x) : x;
                 }
                 for (int i = 0; i < M * N / 32; ++i) {
@@ -159,7 +161,8 @@ inline void mma_sync(
                 auto* own = static_cast<kwemu_mma::Operands*>(lanes[lane]);
                 for (int i = 0; i < M * N / 32; ++i) {
                     Place at = place<accumulator, M, N, CD>(lane, i);
-                    static_cast<CD*>(own->d)[i] = static_cast<CD>(sum[at.row][at.column]);
+                    static_cast<CD*>(own->d)[i] =
+                        static_cast<CD>(sum[at.row][at.column]);
                 }
             });
         },
