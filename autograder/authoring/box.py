@@ -1,6 +1,12 @@
-"""The exercise box, as Markdown that reads well in a notebook and in the book."""
+"""The exercise box, as Markdown that reads well in a notebook and in the book.
+
+What a declaration says is plain text, for a terminal shows it too: only what stands
+between backticks is code. Everything else is kept from being read as Markdown.
+"""
 
 from __future__ import annotations
+
+import re
 
 from autograder.exercise import Exercise
 
@@ -26,10 +32,12 @@ def facts(exercise: Exercise) -> str:
 
 def body(exercise: Exercise) -> str:
     """Return goal and requirements."""
-    lines = [f"**Goal.** {exercise.goal}"]
+    lines = [f"**Goal.** {as_markdown(exercise.goal)}"]
     if exercise.requirements:
         lines += ["", "**Requirements**", ""]
-        lines += [f"- {requirement}" for requirement in exercise.requirements]
+        lines += [
+            f"- {as_markdown(requirement)}" for requirement in exercise.requirements
+        ]
     return "\n".join(lines)
 
 
@@ -37,7 +45,7 @@ def for_notebook(exercise: Exercise) -> str:
     """Return the whole box as a quotation, with the way to a hint."""
     text = "\n".join(
         [
-            f"**✏️ {title(exercise)}** ({facts(exercise)})",
+            f"**{as_markdown(title(exercise))}** ({facts(exercise)})",
             "",
             body(exercise),
             "",
@@ -47,6 +55,15 @@ def for_notebook(exercise: Exercise) -> str:
         ]
     )
     return quoted(text)
+
+
+def as_markdown(text: str) -> str:
+    """Return declared text as Markdown that shows it as it stands."""
+    parts = re.split(r"(`[^`]+`)", text)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([\\*_\[\]<>$~{}|])", r"\\\1", part)
+        for part in parts
+    )
 
 
 def quoted(text: str) -> str:

@@ -25,11 +25,11 @@ _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:#]+\.md)(#[\w-]+)?\)")
 _TITLED = re.compile(r"^(.*?)\s*<([^>]+)>$", re.DOTALL)
 
 _LABELS = {
-    "note": "📝 Note",
-    "tip": "💡 Tip",
-    "important": "❗ Important",
-    "warning": "⚠️ Warning",
-    "questions": "🤔 Before you go on",
+    "note": "Note",
+    "tip": "Tip",
+    "important": "Important",
+    "warning": "Warning",
+    "questions": "Before you go on",
 }
 
 

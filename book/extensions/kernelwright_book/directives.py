@@ -88,7 +88,7 @@ class Hints(_Ours):
         hints = self.exercise().hints
         for number, hint in enumerate(hints, start=1):
             one = Folded(summary=f"Hint {number} of {len(hints)}", classes=["kw-hint"])
-            self.markdown(hint, one)
+            self.markdown(box.as_markdown(hint), one)
             folded.append(one)
         frame = nodes.container(classes=["kw-hints"])
         frame += folded

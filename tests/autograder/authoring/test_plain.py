@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autograder.authoring.box import as_markdown
 from autograder.authoring.chapters import ChapterError, read_chapter
 from autograder.authoring.notebooks import default_edition
 from autograder.authoring.plain import Setting, plain
@@ -36,13 +37,13 @@ def setting(tmp_path: Path) -> Setting:
         (":::{math}\nx\n:::", "$$\nx\n$$"),
         (":::{hints} twice\n:::", ""),
         (":::{solution} twice\nthe secret\n:::", ""),
-        ("a\n\n:::{note}\nb\n:::\n\nc", "a\n\n> **📝 Note**\n>\n> b\n\nc"),
+        ("a\n\n:::{note}\nb\n:::\n\nc", "a\n\n> **Note**\n>\n> b\n\nc"),
         (":::{admonition} T\nb\n:::", "> **T**\n>\n> b"),
         ("```c++\n{term}`x`\n:::{note}\n```", "```c++\n{term}`x`\n:::{note}\n```"),
         (
             "::::{dropdown} More\n:::{tip}\nx\n:::\n::::",
             "<details><summary><b>More</b></summary>\n\n"
-            "> **💡 Tip**\n>\n> x\n\n</details>",
+            "> **Tip**\n>\n> x\n\n</details>",
         ),
     ],
 )  # fmt: skip
@@ -55,6 +56,18 @@ def test_the_exercise_box_comes_from_the_declaration(setting: Setting) -> None:
     assert all(line.startswith(">") for line in text.splitlines())
     for part in ("Write `twice`.", "10 points", "> - Any length.", 'hint("twice")'):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("out[i] = a*x + b*y", r"out\[i\] = a\*x + b\*y"),
+        ("set `out[i]` to x_i", r"set `out[i]` to x\_i"),
+        ("k[(n,)](x)", r"k\[(n,)\](x)"),
+    ],
+)
+def test_declared_text_is_not_read_as_markdown(text: str, wanted: str) -> None:
+    assert as_markdown(text) == wanted
 
 
 def test_a_table_of_results_says_what_was_not_measured(setting: Setting) -> None:
