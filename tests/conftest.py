@@ -1,10 +1,28 @@
-"""What every test shares: the markers, and a cache that a test run owns."""
+"""What every test shares: which tests a machine can run, said aloud."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
 
 import pytest
 
 from kernelwright.cuda.backends import gpu_present
+
+# A machine that only grades or only runs kernels needs none of these packages, and
+# what tests the book and the notebooks is then not even collected.
+_NEEDED = {
+    "jupytext": ["autograder/authoring/*"],
+    "nbformat": ["autograder/authoring/*"],
+    "playwright": ["book/*", "kernelwright/draw/test_in_a_browser.py"],
+}
+_ABSENT = sorted(name for name in _NEEDED if find_spec(name) is None)
+collect_ignore_glob = [pattern for name in _ABSENT for pattern in _NEEDED[name]]
+
+
+def pytest_report_header() -> list[str]:
+    """Name what this machine cannot run."""
+    lines = [f"not collected without {n}: {', '.join(_NEEDED[n])}" for n in _ABSENT]
+    return lines + [f"GPU: {'present' if gpu_present() else 'none; gpu tests skip'}"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
