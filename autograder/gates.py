@@ -5,57 +5,27 @@ from __future__ import annotations
 import ast
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+from autograder.evidence import emulator_says, writer_of
 from autograder.exercise import Case, Exercise, NearMiss
 from autograder.oracle import cases_of
 from autograder.picture import picture
 from autograder.results import Gate
+from autograder.run import Run
 from autograder.trial import (
     Cell,
-    Deadlines,
     Tried,
-    pack_problem,
     prepare,
-    try_case,
 )
 from autograder.words import clean, trouble_message, writer_words, wrong_message
-from autograder.workers import ForkServer, InfrastructureError, Worker, WorkerEnded
+from autograder.workers import InfrastructureError, Worker, WorkerEnded
 
 Progress = Callable[[str], None]
 
 _UNTRACED = "the trace that this needs is not built yet"
 # To tell known mistakes apart, further cases are tried for so long.
 _EXPLORE_S = 3.0
-
-
-@dataclass
-class Run:
-    """One exercise on its way through the gates."""
-
-    exercise: Exercise
-    cells: tuple[Cell, ...]
-    server: ForkServer
-    device: str
-    seed: int
-    public: bool
-    deadlines: Deadlines
-    speed_budget_s: float
-    cases: list[tuple[str, bool]] = field(default_factory=list)
-    printed: str = ""
-
-    def try_case(self, worker: Worker, case: Case, purpose: str) -> Tried:
-        """Try one case in a worker that holds the answer."""
-        return try_case(
-            worker,
-            self.exercise,
-            case,
-            seed=self.seed,
-            purpose=purpose,
-            device=self.device,
-            deadlines=self.deadlines,
-        )
 
 
 def pass_through(run: Run, progress: Progress) -> list[Gate]:
@@ -137,15 +107,18 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
             tried = run.try_case(worker, case, purpose)
         except WorkerEnded as ended:
             run.cases.append((name, False))
-            return Gate("right", ended.status, f"With {name}: {ended.message}.")
+            message = f"With {name}: {ended.message}."
+            message += emulator_says(run, case, purpose)
+            return Gate("right", ended.status, message)
         run.cases.append((name, tried.right))
         if tried.right:
             continue
         if tried.trouble:
+            more = emulator_says(run, case, purpose) if tried.kind == "fault" else ""
             return Gate(
                 "right",
                 "timeout" if tried.kind == "timeout" else "failed",
-                f"With {name}: {tried.trouble}",
+                f"With {name}: {tried.trouble}{more}",
                 {"case": name, **tried.detail},
             )
         near = _known_mistake(run, worker, tried, cases[number + 1 :])
@@ -183,7 +156,7 @@ def _wrong_gate(run: Run, name: str, tried: Tried, near: NearMiss | None) -> Gat
     assert tried.verdict is not None and tried.verdict.wrong is not None
     wrong = tried.verdict.wrong
     untouched = bool(wrong.untouched[wrong.index])
-    writer = None if untouched else _writer(run, tried)
+    writer = None if untouched else writer_of(run, tried)
     where = wrong_message(wrong, name, writer_words(writer) if writer else "")
     detail: dict[str, Any] = {
         "case": name,
@@ -201,40 +174,6 @@ def _wrong_gate(run: Run, name: str, tried: Tried, near: NearMiss | None) -> Gat
     }
     message = f"{near.message} {where}" if near else where
     return Gate("right", "failed", message, detail)
-
-
-def _writer(run: Run, tried: Tried) -> list[list[int]] | None:
-    """Ask a fresh worker which block and thread wrote the first wrong element."""
-    problem, verdict = tried.problem, tried.verdict
-    if run.exercise.language != "cuda" or run.exercise.entry != "kernel":
-        return None
-    assert problem is not None and verdict is not None and verdict.wrong is not None
-    header, blobs = pack_problem(run.exercise, problem, tried.poisons, "cpu")
-    header |= {
-        "op": "blame",
-        "source": run.cells[-1].source,
-        "output": verdict.wrong.output,
-        "index": verdict.wrong.index,
-        "deadline_s": run.deadlines.kernel,
-    }
-    with run.server.spawn() as worker:
-        try:
-            answer, _ = worker.ask(header, blobs, deadline_s=run.deadlines.case)
-        except WorkerEnded:
-            return None
-    return _block_and_thread(answer.get("writer"))
-
-
-def _block_and_thread(value: object) -> list[list[int]] | None:
-    """Take what a worker says for what it should be, or for nothing."""
-    if not isinstance(value, list) or len(value) != 2:
-        return None
-    for part in value:
-        if not isinstance(part, list) or len(part) != 3:
-            return None
-        if not all(type(i) is int and 0 <= i < 1 << 32 for i in part):
-            return None
-    return value
 
 
 def _structure(run: Run) -> Gate:

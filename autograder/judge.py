@@ -16,6 +16,7 @@ from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
 from autograder.oracle import fresh_seed
 from autograder.results import Gate, Part, Result, Status
+from autograder.run import Run
 from autograder.submission import Submission, code_of
 from autograder.trial import Cell, Deadlines
 from autograder.words import clean
@@ -119,7 +120,7 @@ class Judge:
                 message = f"it needs {needed} first: {given.trouble}"
                 return _finish(exercise, [Gate("compiles", "failed", message)], self)
             cells.insert(0, Cell(needed, other.language, code_of(given.source)))
-        run = gates.Run(
+        run = Run(
             exercise=exercise,
             cells=tuple(cells),
             server=self.server,

@@ -27,6 +27,7 @@ TierName = Literal["bubblewrap", "landlock", "plain"]
 PACKAGES = Path(__file__).resolve().parent.parent
 # What programs need of /etc; the rest of it is nobody's business.
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
+_TOOLCHAIN = ("bin", "lib", "lib64", "libexec", "include", "share")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix", "/gnu")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Facts about the machine that libraries ask for; nobody else's processes.
@@ -172,7 +173,9 @@ def _visible() -> tuple[Path, ...]:
     paths += [Path(p) for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
     compiler = shutil.which(os.environ.get("CXX", "g++").split()[0])
     if compiler:
-        paths.append(Path(compiler).resolve().parent)
+        # A compiler of the user's own has its libraries beside its programs.
+        prefix = Path(compiler).resolve().parent.parent
+        paths += [prefix / name for name in _TOOLCHAIN]
     paths += [
         PACKAGES / "kernelwright",
         PACKAGES / "autograder" / "__init__.py",

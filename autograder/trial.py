@@ -74,9 +74,21 @@ class Tried:
 
 
 def prepare(
-    worker: Worker, exercise: Exercise, cells: Sequence[Cell], deadlines: Deadlines
+    worker: Worker,
+    exercise: Exercise,
+    cells: Sequence[Cell],
+    deadlines: Deadlines,
+    backend: str | None = None,
 ) -> Header | None:
-    """Load the cells into the worker; return the trouble that it met, if any."""
+    """Load the cells into the worker; return the trouble that it met, if any.
+
+    Args:
+        worker: a fresh one.
+        exercise: what names and kinds are asked for.
+        cells: needed exercises' first, its own last.
+        deadlines: what it may take.
+        backend: ``emulator`` to use that also where there is a GPU.
+    """
     answer, _ = worker.ask(
         {
             "op": "prepare",
@@ -84,6 +96,7 @@ def prepare(
             "cells": [vars(cell) for cell in cells],
             "name": exercise.name,
             "entry": exercise.entry,
+            "environ": {"KERNELWRIGHT_BACKEND": backend} if backend else {},
         },
         deadline_s=deadlines.prepare,
     )

@@ -78,7 +78,22 @@ def describe(error: BaseException, namespace: Namespace) -> Trouble:
             text=(error.text or "").rstrip()[:200],
             cell=namespace.files[error.filename],
         )
+    found = next((says for said, says in _CUDA_ERRORS.items() if said in message), "")
+    if found:
+        return Trouble("fault", found)
     return _exception(error, message, namespace)
+
+
+# What CUDA says of a kernel that went astray, and what a learner can do about it.
+_CUDA_ERRORS = {
+    "illegal memory access": "the kernel touched memory that is not its own (CUDA: "
+    "an illegal memory access). Compare every index with the size of its array.",
+    "misaligned address": "the kernel read or wrote a wide type at an address that is "
+    "no multiple of its size (CUDA: misaligned address).",
+    "unspecified launch failure": "the kernel failed while it ran (CUDA: unspecified "
+    "launch failure); most often a wild index or a stack that overflowed.",
+    "device-side assert": "an assert in the kernel failed (CUDA: device-side assert).",
+}
 
 
 def _exception(error: BaseException, message: str, namespace: Namespace) -> Trouble:

@@ -1,0 +1,38 @@
+"""One exercise on its way through the gates: what every gate is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autograder.exercise import Case, Exercise
+from autograder.link import Worker
+from autograder.trial import Cell, Deadlines, Tried, try_case
+from autograder.workers import ForkServer
+
+
+@dataclass
+class Run:
+    """One exercise on its way through the gates."""
+
+    exercise: Exercise
+    cells: tuple[Cell, ...]
+    server: ForkServer
+    device: str
+    seed: int
+    public: bool
+    deadlines: Deadlines
+    speed_budget_s: float
+    cases: list[tuple[str, bool]] = field(default_factory=list)
+    printed: str = ""
+
+    def try_case(self, worker: Worker, case: Case, purpose: str) -> Tried:
+        """Try one case in a worker that holds the answer."""
+        return try_case(
+            worker,
+            self.exercise,
+            case,
+            seed=self.seed,
+            purpose=purpose,
+            device=self.device,
+            deadlines=self.deadlines,
+        )
