@@ -13,7 +13,7 @@ from kernelwright.cuda.backends import gpu_present
 _NEEDED = {
     "jupytext": ["autograder/authoring/*"],
     "nbformat": ["autograder/authoring/*"],
-    "playwright": ["book/*", "kernelwright/draw/test_in_a_browser.py"],
+    "playwright": ["book", "book/*", "kernelwright/draw/test_in_a_browser.py"],
 }
 _ABSENT = sorted(name for name in _NEEDED if find_spec(name) is None)
 collect_ignore_glob = [pattern for name in _ABSENT for pattern in _NEEDED[name]]
