@@ -69,6 +69,7 @@ def decide(hearing: Hearing, facts: Facts, bands: Mapping[str, float]) -> SpeedV
         gbps=gbps,
         peer_gbps=peer_gbps,
         time_ms=time.median * 1e3,
+        events_ms=_events_ms(hearing, facts.calls),
         rounds=len(hearing.kept),
         voided=len(hearing.voided),
         calls=facts.calls,
@@ -92,6 +93,16 @@ def decide(hearing: Hearing, facts: Facts, bands: Mapping[str, float]) -> SpeedV
         band=band,
         flags=tuple(flags),
     )
+
+
+def _events_ms(hearing: Hearing, calls: int) -> float | None:
+    """Return the median time of a call by the learner's own device events."""
+    said = [
+        one.turn.events_s / calls * 1e3
+        for one in hearing.kept
+        if one.turn.events_s is not None
+    ]
+    return median_interval(said).median if said else None
 
 
 def _undecidable(hearing: Hearing, facts: Facts) -> SpeedVerdict | None:

@@ -9,26 +9,42 @@ import torch
 from autograder.exercise import Arguments
 
 Turn = Callable[[], None]
-_PAIRS = 2
 
 
-def copy_turn(bytes_moved: int, calls: int, cache_bytes: int) -> Turn:
+def copy_turn(memory: torch.Tensor, bytes_moved: int, calls: int) -> Turn:
     """Return a turn that copies, moving as many bytes as the work must move.
 
-    Half of the bytes are read and half are written. The buffers rotate, so that
-    together they pass four caches.
+    Half of the bytes are read and half are written, from one stretch of the memory
+    to the next, around and around: a copy that kept to two buffers would find their
+    pages in the GPU's translation caches, and the work on new inputs does not.
+
+    Args:
+        memory: bytes that may be overwritten; at least two stretches' worth.
+        bytes_moved: by one call.
+        calls: in a turn.
     """
-    half = max(16, bytes_moved // 2)
-    pairs = max(_PAIRS, min(calls, 4 * cache_bytes // (2 * half) + 1))
-    source = torch.randint(0, 256, (pairs, half), dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
+    half = min(max(16, bytes_moved // 2), memory.numel() // 2) // 16 * 16
+    stretches = memory.numel() // half
+    pairs = [
+        (_stretch(memory, half, 2 * call + 1, stretches),
+         _stretch(memory, half, 2 * call, stretches))
+        for call in range(calls)
+    ]  # fmt: skip
 
     def turn() -> None:
-        for call in range(calls):
-            target[call % pairs].copy_(source[call % pairs])
+        for target, source in pairs:
+            target.copy_(source)
         torch.cuda.synchronize()
 
     return turn
+
+
+def _stretch(
+    memory: torch.Tensor, size: int, number: int, stretches: int
+) -> torch.Tensor:
+    """View a stretch of the memory; behind the last one comes the first."""
+    begin = number % stretches * size
+    return memory[begin : begin + size]
 
 
 def work_turn(run: Callable[[Arguments], object], sets: Sequence[Arguments]) -> Turn:

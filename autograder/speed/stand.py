@@ -17,6 +17,7 @@ from autograder.speed.returned import Segments, find_outputs
 from autograder.speed.samples import Made, Sealed, seal, wrong_places
 from autograder.worker import device_memory
 from autograder.worker.places import Layout
+from kernelwright.measure import copy_bandwidth
 from kernelwright.measure.fresh import CACHES
 
 _MOST_CALLS = 512
@@ -83,7 +84,8 @@ class Stand:
         on_kernel = exercise.entry == "kernel"
         layout = lay_out(problem, outputs=on_kernel)
         moved = speed.bytes_moved(speed.case)
-        copy_gbps = _copy_gbps(moved, l2)
+        copy_gbps = copy_bandwidth(seconds=0.1).gbps
+        assert copy_gbps is not None
         returned = 0 if on_kernel else output_bytes(problem)
         each_s = moved / (copy_gbps * 1e9)
         if not by_copy:
@@ -101,6 +103,7 @@ class Stand:
         size = layout.stride * calls
         address = device_memory.allocate(size)
         memory = device_memory.as_bytes(address, size)
+        spare = torch.randint(0, 256, (_WAKE_BYTES,), dtype=torch.uint8, device="cuda")
         stand = Stand(
             exercise,
             draws,
@@ -109,13 +112,14 @@ class Stand:
             memory,
             device_memory.export(address),
             lambda: None,
-            copy_turn(_WAKE_BYTES, _WAKE_CALLS, l2),
+            copy_turn(spare, spare.numel(), _WAKE_CALLS),
             copy_gbps,
             problem,
         )
         stand.refresh(0)
         if by_copy:
-            stand.work = copy_turn(moved, calls, l2)
+            # It overwrites the inputs, which are drawn anew before each turn.
+            stand.work = copy_turn(memory, moved, calls)
         else:
             assert speed.run_peer is not None
             sets = [stand.arguments(call) for call in range(calls)]
@@ -296,12 +300,6 @@ def output_bytes(problem: Problem) -> int:
 def _known(problem: Problem) -> Arguments:
     """Return the arguments that have values: all but a kernel's outputs."""
     return {k: v for k, v in problem.arguments.items() if v is not None}
-
-
-def _copy_gbps(moved: int, cache_bytes: int) -> float:
-    """Measure the copy bandwidth at the size of the work."""
-    calls = max(4, math.ceil(4e9 / moved))
-    return moved * calls / _seconds(copy_turn(moved, calls, cache_bytes)) / 1e9
 
 
 def _seconds(turn: Turn) -> float:

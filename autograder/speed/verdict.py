@@ -37,6 +37,8 @@ class SpeedVerdict:
         peer: what it was measured against.
         gbps, peer_gbps: bandwidth of both, counting the least bytes to be moved.
         time_ms: the learner's median time of one call, by the supervisor's clock.
+        events_ms: the same by device events in the learner's process: for display,
+            since that process can say what it likes.
         rounds, voided: rounds that counted, and rounds thrown away.
         calls: calls in a turn, each with inputs of its own.
         overhead_ms: what an empty turn takes, taken off each of the learner's.
@@ -55,6 +57,7 @@ class SpeedVerdict:
     gbps: float | None = None
     peer_gbps: float | None = None
     time_ms: float | None = None
+    events_ms: float | None = None
     rounds: int = 0
     voided: int = 0
     calls: int = 0
