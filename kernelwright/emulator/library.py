@@ -5,9 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import shutil
-import tempfile
-import threading
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +12,18 @@ from typing import Any
 
 from kernelwright.cache import cached, digest
 from kernelwright.emulator import toolchain
-from kernelwright.emulator.diagnostics import TAIL, compile_error, parse
+from kernelwright.emulator.diagnostics import parse
 from kernelwright.emulator.faults import fault_of
 from kernelwright.emulator.launch import Entry, Outcome, Spec, load_runtime
 from kernelwright.emulator.lines import source_line
+from kernelwright.emulator.module import (
+    compile_module,
+    load_module,
+    pack,
+    safe_name,
+    tail_of,
+)
+from kernelwright.emulator.shared_memory import MAX_STATIC, too_much
 from kernelwright.emulator.source import initialised_shared, line_of, prepare
 from kernelwright.errors import (
     CompileError,
@@ -65,7 +70,7 @@ class Library:
         self._filename = filename
         self._poison = poison
         self.warnings = remarks
-        self._module = _load(path)
+        self._module = load_module(path)
         self._entries = {
             name: Entry.in_dll(self._module, f"kwemu_entry_{number}")
             for number, name in enumerate(kernels)
@@ -109,7 +114,7 @@ class Library:
             )
         compiler = toolchain.find_compiler()
         prepared = prepare(source)
-        name = _safe_name(filename)
+        name = safe_name(filename)
         initialised = initialised_shared(prepared.masked)
         if initialised is not None:
             message = (
@@ -121,7 +126,7 @@ class Library:
                 f"{name} does not compile\nline {place}: {message}",
                 (Diagnostic("error", place, 0, message),),
             )
-        tail = _tail(kernels)
+        tail = tail_of(kernels)
         key = digest(
             "module",
             prepared.text,
@@ -135,11 +140,19 @@ class Library:
         log: list[str] = []
 
         def produce(target: Path) -> None:
-            log.append(_compile(compiler, text, name, target, source, kernels))
+            log.append(compile_module(compiler, text, name, target, source, kernels))
 
-        path = cached("emulator", key, ".so", produce)
+        try:
+            path = cached("emulator", key, ".so", produce)
+        except OSError as error:
+            raise ToolchainError(
+                f"the cache cannot be written: {error}. Set KERNELWRIGHT_CACHE to a "
+                "folder that can"
+            ) from error
         remarks = parse(log[0], name, source) if log else ()
-        return cls(path, name, kernels, not prepared.has_global_dynamic, remarks)
+        library = cls(path, name, kernels, not prepared.has_global_dynamic, remarks)
+        library._check_shared_memory(name)
+        return library
 
     def launch(
         self,
@@ -176,7 +189,7 @@ class Library:
             )
         spec = Spec()
         spec.thunk = entry.thunk
-        packed, pointers = _pack(kernel, entry, arguments)
+        packed, pointers = pack(kernel, entry, arguments)
         spec.arguments = ctypes.addressof(pointers)
         spec.grid[:] = _three(grid)
         spec.block[:] = _three(block)
@@ -229,6 +242,17 @@ class Library:
             )
         return printed
 
+    def _check_shared_memory(self, name: str) -> None:
+        total = self._layout.tls_bytes if self._layout else 0
+        excess = too_much(self._path, total)
+        if excess is not None:
+            owner, size = excess
+            raise CompileError(
+                f"{name} does not compile\n{owner} declares {size} bytes of __shared__ "
+                f"variables; a GPU takes at most {MAX_STATIC} (48 KB). Make them "
+                "smaller, or take dynamic shared memory, of which a block has 227 KB"
+            )
+
     def _line(self, pc: int) -> int:
         return source_line(self._path, self._filename, pc)
 
@@ -252,103 +276,6 @@ def _deadline() -> float:
         return max(float(text), 0.0) if text else 0.0
     except ValueError:
         return 0.0
-
-
-def _safe_name(filename: str) -> str:
-    base = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(filename).name) or "kernel"
-    return base if base.endswith((".cu", ".cuh", ".cpp")) else base + ".cu"
-
-
-def _tail(kernels: Sequence[str]) -> str:
-    entries = "\n".join(
-        f"KWEMU_ENTRY({number}, {name})" for number, name in enumerate(kernels)
-    )
-    return f'\n# 1 "{TAIL}"\n{entries}\n'
-
-
-def _compile(
-    compiler: toolchain.Compiler,
-    text: str,
-    name: str,
-    target: Path,
-    source: str,
-    kernels: Sequence[str],
-) -> str:
-    folder = Path(tempfile.mkdtemp(prefix="kernelwright-"))
-    try:
-        (folder / name).write_text(text)
-        command = [
-            compiler.path,
-            *compiler.flags,
-            *toolchain.WARNINGS,
-            "-fno-diagnostics-show-caret"
-            if not compiler.is_clang
-            else "-fno-caret-diagnostics",
-            "-fdiagnostics-color=never",
-            f"-ffile-prefix-map={folder}=.",
-            *toolchain.prelude_options(compiler),
-            *toolchain.include_options(),
-            *toolchain.LINK_FLAGS,
-            "-x",
-            "c++",
-            name,
-            "-o",
-            str(target),
-            *(() if compiler.is_clang else toolchain.GCC_LINK_FLAGS),
-        ]
-        done = toolchain.run_compiler(command, cwd=folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if done.returncode == 0:
-        return done.stderr
-    raise compile_error(source, done.stderr, name, kernels, name)
-
-
-_loaded: set[Path] = set()
-_loading = threading.Lock()
-
-
-def _load(path: Path) -> ctypes.CDLL:
-    """Load a module; a second library of the same text gets variables of its own.
-
-    The loader knows a file by its name and its inode: the copy needs new ones.
-    """
-    with _loading:
-        if path not in _loaded:
-            _loaded.add(path)
-            return ctypes.CDLL(str(path))
-        handle, copy = tempfile.mkstemp(dir=path.parent, suffix=".so")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(path.read_bytes())
-            return ctypes.CDLL(copy)
-        finally:
-            os.unlink(copy)
-
-
-def _pack(
-    kernel: str, entry: Entry, arguments: Sequence[Any]
-) -> tuple[list[Any], ctypes.Array[ctypes.c_void_p]]:
-    """Lay the arguments out in memory, each aligned as any C type may ask."""
-    if len(arguments) != entry.count:
-        raise LaunchError(
-            f"{kernel} takes {entry.count} arguments and got {len(arguments)}"
-        )
-    kept: list[Any] = []
-    pointers = (ctypes.c_void_p * max(entry.count, 1))()
-    for number, argument in enumerate(arguments):
-        data = bytes(argument)
-        if len(data) != entry.sizes[number]:
-            raise LaunchError(
-                f"argument {number} of {kernel} has {len(data)} bytes; the kernel's "
-                f"parameter has {entry.sizes[number]}"
-            )
-        buffer = ctypes.create_string_buffer(len(data) + 64)
-        place = (ctypes.addressof(buffer) + 63) & ~63
-        ctypes.memmove(place, data, len(data))
-        kept.append(buffer)
-        pointers[number] = place
-    return kept, pointers
 
 
 def _three(extents: Dimensions) -> tuple[int, int, int]:

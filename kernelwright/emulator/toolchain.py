@@ -7,12 +7,14 @@ into them, so a new compiler, processor or header makes new ones.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
 import re
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -218,9 +220,20 @@ def prelude_options(compiler: Compiler) -> list[str]:
         _build(command, "prelude")
 
     compiled = cached("emulator", key, suffix, produce)
+    _forget_old(compiled)
     if compiler.is_clang:
         return ["-include-pch", str(compiled)]
     return ["-include", str(stub)]
+
+
+@functools.lru_cache(maxsize=4)
+def _forget_old(newest: Path) -> None:
+    """Delete preludes of older compilers and versions: each takes some 20 MB."""
+    month_ago = time.time() - 30 * 24 * 3600
+    for path in newest.parent.parent.glob(f"*/*{newest.suffix}"):
+        with contextlib.suppress(OSError):
+            if path != newest and path.stat().st_mtime < month_ago:
+                path.unlink()
 
 
 def _write_stub(target: Path) -> None:

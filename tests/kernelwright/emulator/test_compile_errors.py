@@ -177,6 +177,25 @@ def test_no_compiler_is_one_clear_line(monkeypatch):
         Library.build("", filename="k.cu", kernels=[])
 
 
+def test_a_cache_that_cannot_be_written_says_so(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ToolchainError, match="KERNELWRIGHT_CACHE"):
+        Library.build("__global__ void k() {}", filename="k.cu", kernels=["k"])
+
+
+def test_more_static_shared_memory_than_a_gpu_has(compiler):
+    source = """template <int N> __global__ void k(float* p) {
+    __shared__ float tile[N][N], other[4];
+    tile[threadIdx.x][0] = other[0] = p[0];
+    __syncthreads();
+    p[0] = tile[1][0] + other[1];
+}"""
+    Library.build(source, filename="kernel.cu", kernels=["k<110>"])
+    with pytest.raises(CompileError, match="k<128> declares 65552 bytes"):
+        Library.build(source, filename="kernel.cu", kernels=["k<110>", "k<128>"])
+
+
 def test_the_traced_build_is_refused_by_name():
     with pytest.raises(ToolchainError, match="traced=True"):
         Library.build("", filename="k.cu", kernels=[], traced=True)

@@ -1,0 +1,125 @@
+"""A kernel module: compile it to a file, load the file, pack a launch's arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelwright.emulator import toolchain
+from kernelwright.emulator.diagnostics import TAIL, compile_error
+from kernelwright.emulator.launch import Entry
+from kernelwright.errors import LaunchError
+
+
+def safe_name(filename: str) -> str:
+    """Return a name for a file that compilers and their messages take as one word."""
+    base = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(filename).name) or "kernel"
+    return base if base.endswith((".cu", ".cuh", ".cpp")) else base + ".cu"
+
+
+def tail_of(kernels: Sequence[str]) -> str:
+    """Write what follows the author's last line: an entry for each kernel.
+
+    Two line ends: the author's last line may end in a backslash.
+    """
+    entries = "\n".join(
+        f"KWEMU_ENTRY({number}, {name})" for number, name in enumerate(kernels)
+    )
+    return f'\n\n# 1 "{TAIL}"\n{entries}\n'
+
+
+def compile_module(
+    compiler: toolchain.Compiler,
+    text: str,
+    name: str,
+    target: Path,
+    source: str,
+    kernels: Sequence[str],
+) -> str:
+    """Compile a prepared text to a shared library; return what the compiler said.
+
+    Args:
+        compiler: which to use.
+        text: the prepared source with its tail.
+        name: the file's name, in messages and in debug information.
+        target: the shared library to write.
+        source: the author's own text, for messages.
+        kernels: the name expressions, for messages.
+
+    Raises:
+        CompileError: it does not compile.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="kernelwright-"))
+    try:
+        (folder / name).write_text(text)
+        plain = "-fno-caret-diagnostics"
+        if not compiler.is_clang:
+            plain = "-fno-diagnostics-show-caret"
+        command = [compiler.path, *compiler.flags, *toolchain.WARNINGS]
+        command += [plain, "-fdiagnostics-color=never"]
+        command += [f"-ffile-prefix-map={folder}=."]
+        command += toolchain.prelude_options(compiler)
+        command += [*toolchain.include_options(), *toolchain.LINK_FLAGS]
+        command += ["-x", "c++", name, "-o", str(target)]
+        if not compiler.is_clang:
+            command += toolchain.GCC_LINK_FLAGS
+        done = toolchain.run_compiler(command, cwd=folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if done.returncode == 0:
+        return done.stderr
+    raise compile_error(source, done.stderr, name, kernels, name)
+
+
+_loaded: set[Path] = set()
+_loading = threading.Lock()
+
+
+def load_module(path: Path) -> ctypes.CDLL:
+    """Load a module; a second library of the same text gets variables of its own.
+
+    The loader knows a file by its name and its inode: the copy needs new ones.
+    """
+    with _loading:
+        if path not in _loaded:
+            _loaded.add(path)
+            return ctypes.CDLL(str(path))
+        handle, copy = tempfile.mkstemp(dir=path.parent, suffix=".so")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(path.read_bytes())
+            return ctypes.CDLL(copy)
+        finally:
+            os.unlink(copy)
+
+
+def pack(
+    kernel: str, entry: Entry, arguments: Sequence[Any]
+) -> tuple[list[Any], ctypes.Array[ctypes.c_void_p]]:
+    """Lay the arguments out in memory, each aligned as any C type may ask."""
+    if len(arguments) != entry.count:
+        raise LaunchError(
+            f"{kernel} takes {entry.count} arguments and got {len(arguments)}"
+        )
+    kept: list[Any] = []  # the buffers, alive as long as the launch
+    pointers = (ctypes.c_void_p * max(entry.count, 1))()
+    for number, argument in enumerate(arguments):
+        data = bytes(argument)
+        if len(data) != entry.sizes[number]:
+            raise LaunchError(
+                f"argument {number} of {kernel} has {len(data)} bytes; the kernel's "
+                f"parameter has {entry.sizes[number]}"
+            )
+        buffer = ctypes.create_string_buffer(len(data) + 64)
+        place = (ctypes.addressof(buffer) + 63) & ~63
+        ctypes.memmove(place, data, len(data))
+        kept.append(buffer)
+        pointers[number] = place
+    return kept, pointers
