@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
+from sphinx.directives.patches import Figure as SphinxFigure
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from autograder.authoring import box, results
@@ -168,6 +170,29 @@ class Dropdown(_Ours):
         return [one]
 
 
+class Drawing(SphinxFigure, SphinxDirective):
+    """``{figure} file.svg``: an SVG set into the page, so that it takes its colours."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the figure; what is no SVG is left to docutils."""
+        made = super().run()
+        name = self.arguments[0]
+        if not name.endswith(".svg") or not isinstance(made[0], nodes.figure):
+            return made
+        if not self.options.get("alt"):
+            raise self.error("a figure says what it shows: give it :alt:")
+        _, path = self.env.relfn2path(name)
+        self.env.note_dependency(path)
+        drawing = Path(path).read_text(encoding="utf-8")
+        label = escape(self.options["alt"], quote=True)
+        html = (
+            f'<div class="kw-drawing" role="img" aria-label="{label}">{drawing}</div>'
+        )
+        image = next(iter(made[0].findall(nodes.image)))
+        image.replace_self(nodes.raw("", html, format="html"))
+        return made
+
+
 class ResultRole(SphinxRole):
     """``{result}`file/row/key:format```: one stored value in a sentence."""
 
@@ -191,4 +216,5 @@ DIRECTIVES = {
     "results": Results,
     "questions": Questions,
     "dropdown": Dropdown,
+    "figure": Drawing,
 }
