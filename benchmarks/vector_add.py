@@ -253,7 +253,7 @@ def _stride_variants() -> Iterator[tuple[str, str, str]]:
     unrestricted = text.replace("__restrict__ ", "")
     assert text not in (inline, unrestricted)
     yield "stride_inline", "saxpy, stride computed in the loop", inline
-    yield "stride_unrestricted", "saxpy, without __restrict__", unrestricted
+    yield "stride_unrestricted", "saxpy, pointers not restricted", unrestricted
 
 
 def _torch_add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
