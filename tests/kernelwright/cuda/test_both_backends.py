@@ -264,6 +264,8 @@ def test_a_launch_is_on_torchs_current_stream():
     source = "__global__ void set(float* x, float v) { x[threadIdx.x] = v; }"
     kernel = kw.cuda.compile(source, backend="gpu")["set"]
     x = torch.zeros(32, device="cuda")
+    # The first launch loads the module, which takes longer than the sleep below.
+    kernel[1, 32](x, 0.0)
     torch.cuda.synchronize()
     aside = torch.cuda.Stream()
     with torch.cuda.stream(aside):
