@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import os
 import re
 import sys
 import time
@@ -11,7 +14,7 @@ from pathlib import Path
 
 # Exit codes: 0 whatever the score, 2 for a wrong command line, 3 where the grader
 # itself failed on an exercise.
-OK, USAGE, NOT_GRADED = 0, 2, 3
+OK, USAGE, NOT_GRADED, INTERRUPTED = 0, 2, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +39,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     only = [name for text in options.only for name in re.split(r"[,\s]+", text) if name]
-    return _grade(options.submission, only, options.seed, options.out, options.device)
+    try:
+        return _grade(
+            options.submission, only, options.seed, options.out, options.device
+        )
+    except KeyboardInterrupt:
+        print(f"\nInterrupted. What was graded is in {options.out}.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read along has gone; what is still printed goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOT_GRADED
+    except OSError as error:
+        print(f"Grading stopped: {error}", file=sys.stderr)
+        return NOT_GRADED
 
 
 def _grade(
@@ -47,6 +63,7 @@ def _grade(
     from autograder.judge import Judge
     from autograder.submission import open_submission
     from autograder.table import Progress, print_record
+    from autograder.words import clean
     from autograder.worker import system
     from autograder.workers import warm_toolchain
 
@@ -59,14 +76,23 @@ def _grade(
         return USAGE
     # Nobody who runs as the same user may read the oracle's memory.
     system.set_dumpable(False)
+    # A terminal that lacks a sign shows another: that is no reason to stop.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     with opened as judge:
         judge.server.start()
-        print(f"Grading {submission.name}: {len(exercises)} exercises", flush=True)
+        print(
+            f"Grading {clean(submission.name)}: {len(exercises)} exercises", flush=True
+        )
         print(f"Sandbox: {judge.server.tier.words}", flush=True)
         warm_toolchain(judge.device)
         record = grade(submission, exercises, judge, out, Progress(len(exercises)))
-    print_record(record)
-    print(f"Report: {out / REPORT} ({time.monotonic() - started:.0f} s)")
+    # Whoever read along may have gone: the grade stands in the files.
+    with contextlib.suppress(BrokenPipeError):
+        print_record(record)
+        seconds = time.monotonic() - started
+        print(f"Report: {out / REPORT} ({seconds:.0f} s)", flush=True)
     failed = [r for r in record.results if r.status == "infrastructure error"]
     return NOT_GRADED if failed else OK
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from autograder.exercise import Case
 from autograder.run import Run
-from autograder.trial import Tried, pack_problem, prepare, try_case
-from autograder.workers import WorkerEnded
+from autograder.trial import Cell, Tried, pack_problem, prepare, try_case
+from autograder.worker.wire import Header
+from autograder.workers import SMALLEST, WorkerEnded
 
 
 def writer_of(run: Run, tried: Tried) -> list[list[int]] | None:
@@ -56,6 +57,25 @@ def emulator_says(run: Run, case: Case, purpose: str) -> str:
         except WorkerEnded:
             return ""
     return f" The emulator says: {tried.trouble}" if tried.trouble else ""
+
+
+def toolchain_is_missing(run: Run, header: Header) -> bool:
+    """Find out whether a worker that says so is right: it may say anything.
+
+    The same request is made for a source of the course's own in a fresh worker.
+    """
+    own = {"op": header["op"], "name": "warm", "entry": "kernel", "prelude": ""}
+    own |= {"cells": [vars(Cell("warm", "cuda", SMALLEST))], "source": SMALLEST}
+    with run.server.spawn() as worker:
+        try:
+            answer, _ = worker.ask(
+                {**header, **own},
+                deadline_s=run.deadlines.prepare,
+                most_bytes=64 << 20,
+            )
+        except WorkerEnded:
+            return False
+    return answer.get("kind") == "toolchain"
 
 
 def _block_and_thread(value: object) -> list[list[int]] | None:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from autograder.evidence import emulator_says, writer_of
-from autograder.exercise import Case, Exercise, NearMiss
+from autograder.evidence import emulator_says, toolchain_is_missing, writer_of
+from autograder.exercise import Case, NearMiss
 from autograder.oracle import cases_of
 from autograder.picture import picture
 from autograder.results import Gate
@@ -18,7 +18,14 @@ from autograder.trial import (
     Tried,
     prepare,
 )
-from autograder.words import clean, trouble_message, writer_words, wrong_message
+from autograder.words import (
+    clean,
+    trouble_message,
+    whole,
+    writer_words,
+    wrong_message,
+)
+from autograder.worker.wire import Header
 from autograder.workers import InfrastructureError, Worker, WorkerEnded
 
 Progress = Callable[[str], None]
@@ -60,26 +67,26 @@ def _compile_and_try(run: Run, progress: Progress) -> list[Gate]:
         if trouble is not None:
             worker.end()
             run.printed = worker.capture.text()
-            return [_compile_gate(run.exercise, trouble)]
+            return [_compile_gate(run, trouble)]
         passed = [Gate("compiles", "passed"), Gate("sound", "not checked", _UNTRACED)]
         passed.append(_right(run, worker, progress))
     run.printed = worker.capture.text()
     return passed
 
 
-def _compile_gate(exercise: Exercise, trouble: dict[str, Any]) -> Gate:
+def _compile_gate(run: Run, trouble: Header) -> Gate:
     """Say why a cell could not be loaded."""
-    kind = trouble.get("kind")
+    exercise, kind = run.exercise, trouble.get("kind")
     message = trouble_message(trouble, exercise)
-    if kind == "toolchain":
+    if kind == "toolchain" and toolchain_is_missing(run, {"op": "prepare"}):
         raise InfrastructureError(message)
     listed = trouble.get("diagnostics")
-    detail: dict[str, Any] = {"line": trouble.get("line") or 0}
+    detail: dict[str, Any] = {"line": whole(trouble.get("line"))}
     if isinstance(listed, list):
         detail["diagnostics"] = [
             {
-                "line": d.get("line"),
-                "column": d.get("column"),
+                "line": whole(d.get("line")),
+                "column": whole(d.get("column")),
                 "severity": clean(d.get("severity"), 20),
                 "message": clean(d.get("message")),
             }
@@ -181,23 +188,23 @@ def _structure(run: Run) -> Gate:
     if run.exercise.language == "python":
         return _names(run)
     for wanted in run.exercise.structure:
+        request: Header = {
+            "op": "sass",
+            "source": run.cells[-1].source,
+            "name": run.exercise.name,
+            "arch": wanted.arch,
+        }
         with run.server.spawn() as worker:
             try:
                 answer, blobs = worker.ask(
-                    {
-                        "op": "sass",
-                        "source": run.cells[-1].source,
-                        "name": run.exercise.name,
-                        "arch": wanted.arch,
-                    },
-                    deadline_s=run.deadlines.prepare,
-                    most_bytes=64 << 20,
+                    request, deadline_s=run.deadlines.prepare, most_bytes=64 << 20
                 )
             except WorkerEnded as ended:
                 return Gate("structure", ended.status, ended.message)
         if answer.get("ok") is not True:
             message = trouble_message(answer, run.exercise)
-            if answer.get("kind") == "toolchain":
+            missing_tool = answer.get("kind") == "toolchain"
+            if missing_tool and toolchain_is_missing(run, request):
                 return Gate("structure", "not checked", message)
             message = f"compiled for {wanted.arch}: {message}"
             return Gate("structure", "failed", message)

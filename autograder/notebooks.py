@@ -136,4 +136,6 @@ def _source(cell: dict[str, Any]) -> str | None:
         source = "".join(source)
     if not isinstance(source, str):
         return None
+    # JSON can hold half a character; no file and no terminal can.
+    source = source.encode("utf-8", "replace").decode("utf-8")
     return source if len(source) <= LARGEST_CELL else source[: LARGEST_CELL + 1]

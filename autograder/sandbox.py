@@ -27,6 +27,7 @@ TierName = Literal["bubblewrap", "landlock", "plain"]
 PACKAGES = Path(__file__).resolve().parent.parent
 # What programs need of /etc; the rest of it is nobody's business.
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
+_TMP_BYTES = 4 << 30
 _TOOLCHAIN = ("bin", "lib", "lib64", "libexec", "include", "share")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix", "/gnu")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -99,9 +100,9 @@ def readable() -> tuple[str, ...]:
     return (*found, *(f"/proc/{name}" for name in _PROC), "/sys")
 
 
-def devices() -> tuple[str, ...]:
+def devices(gpu: bool) -> tuple[str, ...]:
     """List the device files that a worker may open."""
-    nvidia = [*glob.glob("/dev/nvidia*"), *glob.glob("/dev/dxg")]
+    nvidia = [*glob.glob("/dev/nvidia*"), *glob.glob("/dev/dxg")] if gpu else []
     return (*_DEVICES, *nvidia)
 
 
@@ -133,12 +134,21 @@ def _try(rung: TierName) -> Tier | None:
     )
 
 
+@cache
+def _sizes() -> bool:
+    """Whether this bubblewrap can bound a file system in memory (0.7 and newer)."""
+    said = subprocess.run(["bwrap", "--help"], capture_output=True, text=True)
+    return "--size" in said.stdout + said.stderr
+
+
 def _bubblewrap() -> list[str]:
     argv = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
     argv += ["--unshare-uts", "--die-with-parent", "--hostname", "grader"]
-    argv += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--chdir", "/"]
+    argv += ["--proc", "/proc", "--dev", "/dev", "--chdir", "/"]
+    # Its pages are memory: a worker must not fill the machine's through files.
+    argv += [*(["--size", str(_TMP_BYTES)] if _sizes() else []), "--tmpfs", "/tmp"]
     argv += ["--ro-bind", "/sys", "/sys"]
-    for device in devices():
+    for device in devices(gpu=True):
         if device not in _DEVICES:
             argv += ["--dev-bind", device, device]
     # From the root down: what stands deeper overrides what stands above it.
@@ -156,9 +166,14 @@ def _bubblewrap() -> list[str]:
 @cache
 def _hidden() -> tuple[Path, ...]:
     """List the folders that hold answers or what judges them."""
-    packages = [PACKAGES / "solutions", PACKAGES / "autograder"]
+    places = {PACKAGES, *(Path(p).resolve() for p in sys.path if p)}
+    names = ("solutions", "autograder")
+    found = {p / name for p in places for name in names if (p / name).exists()}
     # In a checkout everything else of it goes too: history, tests, chapters.
-    return (PACKAGES,) if (PACKAGES / "pyproject.toml").exists() else tuple(packages)
+    if (PACKAGES / "pyproject.toml").exists():
+        found = {PACKAGES, *(p for p in found if not p.is_relative_to(PACKAGES))}
+        found |= {p / n for p in places if p != PACKAGES for n in names}
+    return tuple(sorted(p for p in found if p.exists()))
 
 
 @cache
@@ -186,8 +201,12 @@ def _visible() -> tuple[Path, ...]:
 
 
 def shared_cache() -> Path:
-    """Return the user's own cache, which workers read and never write."""
-    root = cache_root().resolve()
+    """Return the cache that workers read and never write.
+
+    It holds what the toolchain itself needs, and nothing else: the user's own cache
+    holds compiled answers too.
+    """
+    root = cache_root().resolve() / "grader"
     root.mkdir(parents=True, exist_ok=True)
     return root
 

@@ -10,7 +10,7 @@ import torch
 
 from autograder.exercise import Case, Exercise, Problem, Value
 from autograder.oracle import Verdict, draw, judge, poison
-from autograder.words import return_trouble, trouble_message
+from autograder.words import return_trouble, trouble_message, whole
 from autograder.worker.tensors import dtype_name, span, to_bytes
 from autograder.worker.wire import Header
 from autograder.workers import InfrastructureError, Worker
@@ -125,7 +125,7 @@ def try_case(
             trouble=trouble_message(answer, exercise),
             kind=str(answer.get("kind")),
             problem=problem,
-            detail={"line": answer.get("line") or 0},
+            detail={"line": whole(answer.get("line"))},
         )
     trouble = _side_effects(exercise, problem, answer)
     if trouble:

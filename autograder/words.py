@@ -13,7 +13,7 @@ from autograder.worker.tensors import dtype_name
 # Terminal escapes (colours, titles, cursor moves), whole, before single controls go.
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.?)")
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+    "[\ud800-\udfff\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
 )
 
 
@@ -27,12 +27,17 @@ def clean(text: object, limit: int = 4000) -> str:
     return _CONTROL.sub("", _ESCAPE.sub("", text))
 
 
+def whole(value: object) -> int:
+    """Return a small whole number that an untrusted process sent, else 0."""
+    return value if type(value) is int and 0 <= value < 1 << 31 else 0
+
+
 def trouble_message(trouble: dict[str, Any], exercise: Exercise) -> str:
     """Say what went wrong in a worker, on the learner's line where it has one."""
     message = clean(trouble.get("message"))
-    line = trouble.get("line")
+    line = whole(trouble.get("line"))
     cell = clean(trouble.get("cell"), 100)
-    where = f"line {line}" if isinstance(line, int) and line > 0 else ""
+    where = f"line {line}" if line else ""
     if where and cell and cell != exercise.id:
         where += f" of the cell of {cell}, which this exercise needs"
     text = clean(trouble.get("text"), 200).strip()

@@ -15,7 +15,8 @@ from autograder import sandbox
 from autograder.link import InfrastructureError, Worker, WorkerEnded
 from autograder.worker import landlock
 
-_SMALLEST = "__global__ void warm(int* x) { x[0] = 1; }\n"
+# A source that every working toolchain compiles.
+SMALLEST = "__global__ void warm(int* x) { x[0] = 1; }\n"
 _START_S = 120.0
 # What of the user's environment a compiler and a GPU need; nothing else is passed on.
 _KEPT = (
@@ -33,11 +34,12 @@ def warm_toolchain(device: str) -> None:
     if device != "cpu":
         return
     from kernelwright import cuda
+    from kernelwright.cache import cache_in
     from kernelwright.errors import KernelwrightError
 
     # Where no compiler is to be had, the first exercise will say so.
-    with contextlib.suppress(KernelwrightError):
-        cuda.compile(_SMALLEST, name="warm.cu", backend="emulator")
+    with contextlib.suppress(KernelwrightError), cache_in(sandbox.shared_cache()):
+        cuda.compile(SMALLEST, name="warm.cu", backend="emulator")
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class ForkServer:
             f"import sys; sys.path.insert(0, {root!r}); "
             "from autograder.worker.server import main; main(int(sys.argv[1]))"
         )
-        argv = [sys.executable, "-c", program, str(theirs.fileno())]
+        argv = [sys.executable, "-P", "-c", program, str(theirs.fileno())]
         self._log = tempfile.NamedTemporaryFile(prefix="kw-server-")  # noqa: SIM115
         self._process = subprocess.Popen(
             sandbox.command(self.tier, argv),
@@ -121,7 +123,7 @@ class ForkServer:
         ours = [pipes[0][1], pipes[1][0], pipes[2][0], pipes[3][0], pipes[4][1]]
         options = {
             "readable": sandbox.readable() if self._landlock else (),
-            "devices": sandbox.devices(),
+            "devices": sandbox.devices(gpu=self.device != "cpu"),
             "landlock": self._landlock,
             "cuda": self.device != "cpu",
             "memory_bytes": self.limits.memory_bytes,

@@ -5,12 +5,29 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+
+# Where this context (a thread, a task) keeps its cache, if not where others do.
+_elsewhere: ContextVar[Path | None] = ContextVar("cache", default=None)
+
+
+@contextmanager
+def cache_in(root: Path) -> Iterator[None]:
+    """Keep what is compiled in this block under ``root``; other threads do not."""
+    token = _elsewhere.set(root)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
 
 
 def cache_root() -> Path:
     """Return the folder of the cache: ``KERNELWRIGHT_CACHE`` or the user's own."""
+    if (elsewhere := _elsewhere.get()) is not None:
+        return elsewhere
     chosen = os.environ.get("KERNELWRIGHT_CACHE")
     if chosen:
         return Path(chosen)

@@ -54,6 +54,7 @@ def keep(
     """Run one worker to its end; called in a process forked for it alone."""
     os.setsid()
     system.become_subreaper()
+    _first_to_go()
     folder = tempfile.mkdtemp(prefix="kw-")
     how = Confinement.from_header(options, folder)
     asked = namespaces and options.get("private", True)
@@ -205,6 +206,12 @@ def _descendants(root: int) -> list[int]:
 
 def _process_count() -> int:
     return sum(name.isdigit() for name in os.listdir("/proc"))
+
+
+def _first_to_go() -> None:
+    """Offer this process and its children first when the machine's memory ends."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
 
 def _report(fd: int, record: dict[str, Any]) -> None:

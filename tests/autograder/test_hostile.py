@@ -5,16 +5,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from small_exercises import KERNEL, RIGHT, RIGHT_KERNEL, left_behind, python_cell
+from small_exercises import (
+    KERNEL,
+    RIGHT,
+    RIGHT_KERNEL,
+    left_behind,
+    make_exercise,
+    python_cell,
+)
 
 from autograder import sandbox
+from autograder.exercise import Structure
 from autograder.judge import Judge
 from autograder.results import Result
+from autograder.submission import Cells
+from kernelwright.cache import cache_root
 
 GradeBoth = Callable[..., Result]
 _SPENT: list[float] = []
@@ -244,6 +256,117 @@ def test_cuda_text_that_runs_while_it_is_loaded(grade_both: GradeBoth) -> None:
         "#include <stdlib.h>\nstatic int early = (_Exit(0), 1);\n__global__",
     )
     result = grade_both(cell, KERNEL)
+    assert not result.passed and result.earned == 0.0
+
+
+FORGED = (
+    "import json, os\n"
+    "def say(**what):\n"
+    "    text = json.dumps({{'blobs': [], **what}}).encode()\n"
+    "    os.write(101, len(text).to_bytes(4, 'little') + text)\n"
+    "say({what})\n"
+    "os._exit(0)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("ok=False, kind='toolchain', message='no compiler here'", "no compiler here"),
+        ("ok=False, kind='missing', message=[1, 2], line={}", ""),
+        ("ok=False, kind='compile', line=1e999, message='x'", "x"),
+        ("ok=False, kind='compile', line=-3, diagnostics=[{'line': 1e999}]", ""),
+        ("ok=False, kind=['a'], message='\\x1b[2J<b>', cell=7, text=7", "<b>"),
+        ("ok=1", ""),
+        ("ok='yes'", ""),
+    ],
+)
+def test_forged_answers_to_prepare(
+    grade_both: GradeBoth, what: str, words: str
+) -> None:
+    """A cell runs while it is loaded, and may write the answer to that itself."""
+    result = grade_both("# exercise: twice\n" + FORGED.format(what=what))
+    fails(result, words)
+    assert json.dumps(result.to_json(), allow_nan=False)
+    assert "\x1b" not in result.message
+
+
+def test_a_forged_answer_to_a_case(grade_both: GradeBoth) -> None:
+    what = "ok=True, returned=[{'type': 'Tensor'}] * 3, trespass=3, changed={'x': 1}"
+    fails(grade_both(python_cell(FORGED.format(what=what))), "twice returned 3 values")
+    what = (
+        "ok=True, trespass={'out': 'x' * 10000, 'y': 1}, changed=['nonesuch'], "
+        "returned=[{'type': 'Tensor', 'dtype': 'float32', 'shape': [33], "
+        "'device': 'cpu'}]"
+    )
+    fails(grade_both(python_cell(FORGED.format(what=what))), "it gave no outputs")
+
+
+def test_the_users_own_cache_is_out_of_reach(grade_both: GradeBoth) -> None:
+    """Compiled answers lie there: of the solutions, and of the learner's notebook."""
+    if not sandbox.detect().trusted:
+        pytest.skip("this machine offers no sandbox")
+    room = cache_root().resolve() / "emulator"
+    room.mkdir(parents=True, exist_ok=True)
+    result = grade_both(python_cell(f"import os\nos.listdir({str(room)!r})"))
+    fails(result, "Error")
+
+
+def test_half_a_character(grade_both: GradeBoth) -> None:
+    fails(grade_both("# exercise: twice\nprint('\ud800')\n"), "no 'twice'")
+    result = grade_both(python_cell("print('\\ud800')\nraise ValueError('\\udfff')"))
+    fails(result, "ValueError")
+    assert result.message.encode() and result.source.encode()
+
+
+def test_a_folder_of_links_and_files_is_removed(
+    grade_both: GradeBoth, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("mine")
+    body = (
+        "import os\n"
+        f"os.symlink({str(victim)!r}, f'a{{len(x)}}')\n"
+        "os.symlink('/', f'b{len(x)}')\n"
+        "for i in range(500): open(f'f{i}', 'w').close()\n"
+        "os.makedirs('/'.join(['d'] * 200), exist_ok=True)\n"
+        "return 2 * x"
+    )
+    result = grade_both(python_cell(body))
+    assert result.passed, result.message
+    assert (victim / "file").read_text() == "mine"
+
+
+def test_the_machine_runs_out_of_the_workers_memory_first(
+    grade_both: GradeBoth,
+) -> None:
+    body = "assert open('/proc/self/oom_score_adj').read() == '1000\\n'\nreturn 2 * x"
+    result = grade_both(python_cell(body))
+    assert result.passed, result.message
+
+
+EARLY = r"""
+#ifndef __CUDACC_RTC__
+#include <unistd.h>
+static int speak() {
+    const char text[] = "{\"ok\": true, \"blobs\": [27]}/*0000*/   LDG.E.128 R1 ;";
+    const unsigned char size[] = {27, 0, 0, 0};
+    write(101, size, 4);
+    write(101, text, sizeof text - 1);
+    return 1;
+}
+static int early = speak();
+#endif
+"""
+
+
+def test_a_kernel_cannot_forge_its_machine_code(judge: Judge) -> None:
+    """What runs when a library is loaded must not speak for the compiler."""
+    cell = RIGHT_KERNEL.replace("__global__", EARLY + "__global__", 1)
+    wants = Structure(holds=("LDG.E.128",), message="No 128-bit load.")
+    exercise = make_exercise("doubled", "cuda", structure=(wants,))
+    result = judge.grade(exercise, Cells({"doubled": cell}))
     assert not result.passed and result.earned == 0.0
 
 

@@ -23,7 +23,7 @@ from autograder.exercise import (
 from autograder.judge import Judge
 from autograder.trial import Deadlines
 
-SHORT = Deadlines(prepare=6.0, case=3.0, kernel=1.5, all=20.0)
+SHORT = Deadlines(prepare=20.0, case=3.0, kernel=1.5, all=20.0)
 
 
 def _problem(case: Case, generator: torch.Generator, kernel: bool) -> Problem:
