@@ -101,7 +101,11 @@ def _signal_words(outcome: Outcome) -> tuple[str, str]:
             "division by zero",
         )
     if outcome.signal == signal.SIGILL:
-        return "ran into code that cannot be reached or run", "illegal instruction"
+        return (
+            "came to the end of a function that must return a value, or to code that "
+            "cannot be run",
+            "illegal instruction",
+        )
     if outcome.stack_overflow:
         return (
             "used up its stack of 128 KB: recursion without end, or local arrays "

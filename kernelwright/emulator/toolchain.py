@@ -32,6 +32,7 @@ WRAPPERS = Path(__file__).parent.parent / "include"
 #   stack-clash-protection                      a huge local array meets the guard page
 #   no-plt                                      an address in the text is the author's
 #   statement-frontiers                         an empty loop keeps its line
+#   sanitize=return, with a trap                or a missing return runs on
 COMMON_FLAGS = (
     "-std=c++17",
     "-O2",
@@ -58,13 +59,21 @@ GCC_FLAGS = (
     "-gstatement-frontiers",
     "-fno-isolate-erroneous-paths-dereference",
     "-fcf-protection=none",
+    "-fsanitize=return",
+    "-fsanitize-undefined-trap-on-error",
     "-Winvalid-pch",
 )
-CLANG_FLAGS = ("-fcf-protection=none",)
+CLANG_FLAGS = (
+    "-fcf-protection=none",
+    "-fsanitize=return",
+    "-fsanitize-trap=return",
+    "-Wno-c++11-narrowing",
+)
 # A learner's slip that a GPU would not forgive, and nothing that is only style.
 WARNINGS = (
     "-Wuninitialized",
     "-Wreturn-type",
+    "-Wformat",
     "-Wno-attributes",
     "-Wno-unknown-pragmas",
 )

@@ -4,7 +4,7 @@
 
 #define printf kwemu_printf
 
-inline void __trap(KWEMU_LINE) {
+[[noreturn]] inline void __trap(KWEMU_LINE) {
     kwemu_trap(line);
 }
 inline void __brkpt() {}
