@@ -7,10 +7,14 @@ from autograder.results import Part, Result
 MARKS = {
     "passed": "✓",
     "failed": "✗",
-    "timeout": "⧖",
+    "timeout": "✗",
     "crashed": "✗",
     "infrastructure error": "!",
 }
+
+
+# Words for an answer of which no gate was tried.
+UNTRIED = ("no answer", "not attempted")
 
 
 def number(value: float) -> str:

@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 
 from autograder.picture import svg
-from autograder.points import MARKS, correct_words, out_of, part_words
+from autograder.points import MARKS, UNTRIED, correct_words, out_of, part_words
 from autograder.results import Gate, Record, Result
 from autograder.submission import code_of
 from autograder.table import chapters, summary
@@ -77,10 +77,12 @@ def _details(result: Result) -> str:
         f"{result.seconds:.1f} s</p>"
     )
     if result.message:
-        parts.append(f'<p class="message">{_lines(result.message)}</p>')
-    parts.append(f"<ul class='gates'>{gates}</ul>")
+        parts.append(message_html(result.message))
+    if result.words not in UNTRIED:
+        parts.append(f'<ul class="gates">{gates}</ul>')
     if cases:
-        parts.append(_folded(f"{len(result.cases)} cases", f"<ul>{cases}</ul>"))
+        noun = "case" if len(result.cases) == 1 else "cases"
+        parts.append(_folded(f"{len(result.cases)} {noun}", f"<ul>{cases}</ul>"))
     if result.printed.strip():
         text = escape(clean(result.printed, _LONGEST_OUTPUT))
         parts.append(_folded("What it printed", f"<pre>{text}</pre>"))
@@ -173,11 +175,15 @@ def _folded(summary_text: str, inner: str) -> str:
     return f"<details><summary>{escape(summary_text)}</summary>{inner}</details>"
 
 
-def _lines(text: str) -> str:
-    return "<br>".join(escape(line) for line in clean(text).splitlines())
+def message_html(text: str) -> str:
+    """Draw a message; a compiler's keeps its lines, whose carets point at columns."""
+    shown = escape(clean(text))
+    if "\n" in shown:
+        return f'<pre class="message">{shown}</pre>'
+    return f'<p class="message">{shown}</p>'
 
 
 def _class(result: Result) -> str:
-    if result.words == "not attempted":
+    if result.words in UNTRIED:
         return "untried"
     return result.status.replace(" ", "-")

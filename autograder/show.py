@@ -8,6 +8,7 @@ from html import escape
 
 from autograder.picture import LEGEND, svg
 from autograder.points import MARKS, part_words
+from autograder.report import message_html
 from autograder.results import Gate, Result
 from autograder.words import clean
 
@@ -110,11 +111,10 @@ class CheckResult:
         colour = "good" if result.passed else "bad"
         if result.words in ("not attempted", "not graded"):
             colour = "muted"
-        message = "<br>".join(map(escape, clean(result.message).splitlines()))
         parts = [
             f"<b>{MARKS[result.status]} {escape(result.title)}</b>: "
             f"{escape(self._headline())}",
-            f"<div>{message}</div>",
+            message_html(result.message),
         ]
         parts += [self._gate_html(gate) for gate in result.gates]
         if result.printed.strip():
