@@ -1,7 +1,8 @@
 """Chapters as notebooks for the book: run with the answers, shown with the stubs.
 
 A detective's cell is run broken, as the reader first meets it, so that what the text
-says of it is what the page shows; the answer takes its place before the check.
+says of it is what the page shows; the answer takes its place before the check. The
+student edition has no answers: there a chapter is run as it stands.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def read(text: str, *, path: str, timeout: int, merge_streams: bool) -> Notebook
     root = chapter_path.resolve().parents[1]
     edition = default_edition(root)
     chapter = parse_chapter(with_stubs(text, chapter_path, edition), chapter_path)
-    notebook = _solved(chapter, root)
+    solved = has_answers(chapter, root)
+    notebook = _solved(chapter, root) if solved else _untouched(chapter)
     key = digest(nbformat.writes(notebook), tree_hash(root), sys.version)
     stored = root / "_build/executed" / f"{chapter_path.stem}.{key}.ipynb"
     if stored.exists():
@@ -54,7 +56,7 @@ def read(text: str, *, path: str, timeout: int, merge_streams: bool) -> Notebook
     if merge_streams:
         for cell in executed.cells:
             _merge_streams(cell)
-    return _with_stubs_shown(executed, chapter)
+    return _with_stubs_shown(executed, chapter) if solved else executed
 
 
 def tree_hash(root: Path) -> str:
@@ -67,8 +69,13 @@ def tree_hash(root: Path) -> str:
     return digest(*parts)
 
 
-def _solved(chapter: Chapter, root: Path) -> NotebookNode:
+def has_answers(chapter: Chapter, root: Path) -> bool:
+    """Say whether this checkout holds the answer to every exercise of a chapter."""
     exercises = default_edition(root).exercises
+    return all((root / exercises[name].source).exists() for name in chapter.exercises)
+
+
+def _empty(chapter: Chapter) -> NotebookNode:
     notebook = new_notebook()
     notebook.metadata["kernelspec"] = {
         "name": "python3",
@@ -77,6 +84,27 @@ def _solved(chapter: Chapter, root: Path) -> NotebookNode:
     }
     # Where each cell begins in the chapter, so that a warning names the right line.
     notebook.metadata["source_map"] = [cell.line - 1 for cell in chapter.cells]
+    return notebook
+
+
+def _untouched(chapter: Chapter) -> NotebookNode:
+    notebook = _empty(chapter)
+    for number, cell in enumerate(chapter.cells):
+        name = f"cell-{number}"
+        if cell.kind == "markdown":
+            notebook.cells.append(new_markdown_cell(cell.source, id=name))
+            continue
+        tags = list(cell.tags)
+        if "needs-answer" in tags:
+            tags.append("skip-execution")
+        metadata = {"tags": tags}
+        notebook.cells.append(new_code_cell(cell.source, id=name, metadata=metadata))
+    return notebook
+
+
+def _solved(chapter: Chapter, root: Path) -> NotebookNode:
+    exercises = default_edition(root).exercises
+    notebook = _empty(chapter)
     waiting = ""
     for number, cell in enumerate(chapter.cells):
         name = f"cell-{number}"
