@@ -56,6 +56,7 @@ def compile_module(
     Raises:
         CompileError: it does not compile.
     """
+    toolchain.prepare(compiler)
     folder = Path(tempfile.mkdtemp(prefix="kernelwright-"))
     try:
         (folder / name).write_text(text)

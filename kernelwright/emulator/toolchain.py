@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -200,6 +201,14 @@ def _build(command: list[str], what: str) -> None:
             f"the emulator's {what} does not compile with {command[0]}: set CXX to "
             f"another compiler. It said:\n{done.stderr[-2000:]}"
         )
+
+
+def prepare(compiler: Compiler) -> None:
+    """Compile the runtime and the prelude if the cache lacks them, both at once."""
+    with ThreadPoolExecutor(1) as pool:
+        runtime = pool.submit(runtime_library, compiler)
+        prelude_options(compiler)
+        runtime.result()
 
 
 def runtime_library(compiler: Compiler) -> Path:

@@ -253,3 +253,26 @@ def test_what_was_printed_before_a_fault_is_kept(build):
     with pytest.raises(KernelFault) as caught:
         kernel("k", 1, 1)
     assert caught.value.printed == "so far\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("kw::cp_async<16>(tile, x + 1);", "not aligned to its size"),
+        ("unsigned r[1]; kw::ldmatrix(r, tile + 1);", "not 16-byte aligned"),
+        ("cooperative_groups::this_grid().sync();", "runs on a GPU only"),
+    ],
+)
+def test_what_the_gpus_instruction_does_not_take(build, call, words):
+    kernel = build(
+        f"""#include <cooperative_groups.h>
+#include <kw/cp_async.cuh>
+#include <kw/ldmatrix.cuh>
+__global__ void k(const float* x) {{
+    __shared__ __align__(16) float tile[64];
+    {call}
+}}"""
+    )
+    with pytest.raises(KernelFault, match=words) as caught:
+        kernel("k", 1, 32, np.zeros(8, np.float32))
+    assert caught.value.line == 6
