@@ -19,14 +19,14 @@ from autograder.speed.verdict import Status
 from autograder.worker.wire import Header
 from autograder.workers import ForkServer, InfrastructureError, Worker, WorkerEnded
 
-TURN_S = 0.02
-"""How long a turn of the peer should take: 100 times what starting it takes."""
+TURN_S = 0.012
+"""How long a turn of the peer should take: ten times what surrounds it."""
 
 _PART_OF_MEMORY = 0.5
 _SETUP_S = 180.0
 _TRUSTED_S = 60.0
 _PREPARE_S = 60.0
-_EMPTY_TURNS = 9
+_REHEARSALS = 7
 _WARM_TURNS = 2
 _MOST_CHECKED = 8
 _CHECK_S = 0.3
@@ -85,7 +85,6 @@ class GpuCourt:
         self._turn = 0
         self._most_s = min(_PREPARE_S, most_s)
         self._checked = _MOST_CHECKED
-        self._learner_empty_s = 0.0
         # Forked now, and idle until it is admitted: no line of the learner's is in it.
         # It has no process namespace of its own, which memory cannot be shared
         # across; what it leaves behind goes to its keeper.
@@ -106,9 +105,9 @@ class GpuCourt:
                     within_s=_SETUP_S,
                 )
             )
-            self._peer_empty_s = 0.0
-            empties = [self._peer_turn("empty") for _ in range(_EMPTY_TURNS)]
-            self._peer_empty_s = median(empties)
+            self._peer_overhead_s = self._learner_overhead_s = 0.0
+            around = [self._peer_turn() for _ in range(_REHEARSALS)]
+            self._peer_overhead_s = median(clock - own for clock, own in around)
         except BaseException:
             self.close()
             raise
@@ -121,7 +120,7 @@ class GpuCourt:
     @property
     def overhead_ms(self) -> float:
         """What was taken off each of the learner's turns."""
-        return self._learner_empty_s * 1e3
+        return self._learner_overhead_s * 1e3
 
     def now(self) -> float:
         """Return the supervisor's monotonic clock, in seconds."""
@@ -130,7 +129,7 @@ class GpuCourt:
     def peer(self) -> float:
         """Run a turn of the peer while the learner's process is held still."""
         with self._held():
-            return self._peer_turn("peer")
+            return max(self._peer_turn()[0] - self._peer_overhead_s, 1e-9)
 
     def admit(self) -> None:
         """Time what is not the learner's doing, then load the learner's code."""
@@ -143,13 +142,11 @@ class GpuCourt:
             if "cuIpc" in str(attached.get("message")):
                 raise NotShared(str(attached.get("message")))
             raise InfrastructureError(str(attached.get("message")))
-        # So far no line of the learner's has run: what these turns take is the
-        # machine's own, and is taken off every turn.
-        empties = []
-        for _ in range(_EMPTY_TURNS):
-            self._order({"op": "wake"})
-            empties.append(self._learner_turn("empty").seconds)
-        self._learner_empty_s = median(empties)
+        # So far no line of the learner's has run, and what the process says of its
+        # own copies is believed: what the clock shows beyond that is the way there
+        # and back, and is taken off every turn.
+        around = [self._rehearsal() for _ in range(_REHEARSALS)]
+        self._learner_overhead_s = median(around)
         self._demand(
             self._ask(
                 {
@@ -187,14 +184,22 @@ class GpuCourt:
             worker, self._worker = self._worker, None
             worker.end()
 
-    def _peer_turn(self, what: str) -> float:
-        """Time one turn of the trusted process, on a GPU that is wide awake."""
+    def _peer_turn(self) -> tuple[float, float]:
+        """Return a peer's turn by our clock, and by its own events, in seconds."""
         self._order({"op": "wake"})
         start = time.monotonic()
-        answer = self._request({"op": what})
+        answer = self._request({"op": "peer"})
         seconds = time.monotonic() - start
         self._obeyed(answer)
-        return max(seconds - self._peer_empty_s, 1e-9)
+        return seconds, answer["events_s"]
+
+    def _rehearsal(self) -> float:
+        """Return the seconds of a turn that are not its work's."""
+        with self._held():
+            self._order({"op": "wake"})
+        turn = self._learner_turn("rehearse")
+        assert turn.events_s is not None
+        return turn.seconds - turn.events_s
 
     def _learner_turn(self, what: str) -> LearnerTurn:
         """Time one turn, from the word *go* until the outputs are sealed."""
@@ -210,7 +215,7 @@ class GpuCourt:
         self._obeyed(sealed)
         events = told.get("events_ms")
         return LearnerTurn(
-            max(seconds - self._learner_empty_s, 1e-9),
+            max(seconds - self._learner_overhead_s, 1e-9),
             events / 1e3 if isinstance(events, float) and events > 0 else None,
         )
 

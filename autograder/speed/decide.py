@@ -84,7 +84,7 @@ def decide(hearing: Hearing, facts: Facts, bands: Mapping[str, float]) -> SpeedV
     if claimed > facts.copy_gbps:
         flags.append(
             f"{claimed:,.0f} GB/s is above the copy bandwidth measured in this run, "
-            f"{facts.copy_gbps:,.0f} GB/s: possible where little is written"
+            f"{facts.copy_gbps:,.0f} GB/s: possible where more is read than written"
         )
     return replace(
         common,

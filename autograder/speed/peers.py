@@ -1,4 +1,4 @@
-"""What an answer is measured against, run on the device."""
+"""What an answer is measured against: turns that are put into the device's queue."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def copy_turn(memory: torch.Tensor, bytes_moved: int, calls: int) -> Turn:
     def turn() -> None:
         for target, source in pairs:
             target.copy_(source)
-        torch.cuda.synchronize()
 
     return turn
 
@@ -53,6 +52,15 @@ def work_turn(run: Callable[[Arguments], object], sets: Sequence[Arguments]) -> 
     def turn() -> None:
         for arguments in sets:
             run(arguments)
-        torch.cuda.synchronize()
 
     return turn
+
+
+def run_turn(turn: Turn) -> float:
+    """Run a turn to its end; return its seconds by the device's events."""
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    turn()
+    stop.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(stop)) / 1e3

@@ -33,7 +33,7 @@ class LearnerTurn:
 
     Args:
         seconds: by the supervisor's clock, from the word *go* until the outputs
-            were sealed, less what an empty turn takes.
+            were sealed, less the overhead of a turn.
         events_s: what device events said inside the learner's process.
     """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from autograder.exercise import Arguments, Exercise, Outputs, Problem
 from autograder.speed.draws import Draws
 from autograder.speed.layout import lay_out, scalars_of
-from autograder.speed.peers import Turn, copy_turn, work_turn
+from autograder.speed.peers import Turn, copy_turn, run_turn, work_turn
 from autograder.speed.returned import Segments, find_outputs
 from autograder.speed.samples import Made, Sealed, seal, wrong_places
 from autograder.worker import device_memory
@@ -147,11 +146,6 @@ class Stand:
         others = [scalars_of(self.draws.problem(0, call)) for call in (1, 2, 3)]
         # A float is drawn as a rule; three draws of a whole number tell enough.
         return first if all(other == first for other in others) else None
-
-    def tick(self) -> None:
-        """Do as good as nothing on the device, and wait for it."""
-        self.memory[:1].clone()
-        torch.cuda.synchronize()
 
     def arguments(self, call: int) -> Arguments:
         """Return one call's arguments, without its outputs."""
@@ -303,12 +297,7 @@ def _known(problem: Problem) -> Arguments:
 
 
 def _seconds(turn: Turn) -> float:
-    """Time a turn after two to warm up; the best of five, as a ceiling is."""
+    """Time a turn after two to warm up; the best of three."""
     for _ in range(2):
-        turn()
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        turn()
-        times.append(time.perf_counter() - start)
-    return min(times)
+        run_turn(turn)
+    return min(run_turn(turn) for _ in range(3))

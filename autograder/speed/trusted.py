@@ -20,6 +20,7 @@ import torch
 from autograder.exercise import Exercise
 from autograder.speed.bands import against_copy
 from autograder.speed.layout import scalars_of
+from autograder.speed.peers import run_turn
 from autograder.speed.returned import WrongOutputs
 from autograder.speed.samples import Made
 from autograder.speed.stand import NoRoom, Stand, output_bytes
@@ -83,7 +84,7 @@ class Trusted:
         stand.seal(self._made, 0)
         stand.draws.expected(stand.problem)
         for _ in range(3):
-            stand.work()
+            run_turn(stand.work)
         launch = stand.problem.launch
         return {
             "name": facts.name,
@@ -116,15 +117,10 @@ class Trusted:
         }
 
     def _on_peer(self, request: Header) -> Header:
-        self.stand.work()
-        return {}
-
-    def _on_empty(self, request: Header) -> Header:
-        self.stand.tick()
-        return {}
+        return {"events_s": run_turn(self.stand.work)}
 
     def _on_wake(self, request: Header) -> Header:
-        self.stand.wake()
+        run_turn(self.stand.wake)
         return {}
 
     def _on_scalars(self, request: Header) -> Header:

@@ -41,7 +41,7 @@ class SpeedVerdict:
             since that process can say what it likes.
         rounds, voided: rounds that counted, and rounds thrown away.
         calls: calls in a turn, each with inputs of its own.
-        overhead_ms: what an empty turn takes, taken off each of the learner's.
+        overhead_ms: what surrounds a turn's work, taken off each of the learner's.
         flags: what a reader of the result should know.
         device: the GPU's name.
     """

@@ -61,7 +61,7 @@ def test_every_solution_earns_gold(judged, name):
 def test_a_functions_own_memory_is_read_where_it_lies(judged):
     verdict = judged("vector_add_triton", ADD)
     assert verdict.status == "passed", verdict.message
-    assert 0.85 < verdict.ratio < 1.05
+    assert 0.95 < verdict.ratio < 1.05
     assert not any("clock" in flag for flag in verdict.flags)
 
 
