@@ -15,25 +15,22 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 import kernelwright as kw  # noqa: E402
+from autograder.authoring.regions import read_region  # noqa: E402
+from autograder.exercises import all_exercises  # noqa: E402
 from kernelwright.draw import launch_map  # noqa: E402
 from kernelwright.draw.script import STYLE  # noqa: E402
 
 TARGET = ROOT / "book/images/launch-geometry.svg"
-_KERNEL = """
-__global__ void vector_add(const float* x, const float* y, float* out, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) {
-        out[i] = x[i] + y[i];
-    }
-}
-"""
 # Colours for a page that has no palette of its own, and is light or dark.
 _DARK = "@media (prefers-color-scheme: dark) { .kw-launch text { fill: #dde5ee } }"
 
 
 def launch_geometry() -> str:
     """Return the picture: 4 blocks of 8 threads on 30 elements, two threads idle."""
-    kernel = kw.cuda.compile(_KERNEL)["vector_add"]
+    # From the answer itself: the students' edition, which has none, draws nothing.
+    exercise = all_exercises()["vector_add"]
+    answer = read_region(ROOT / exercise.source, exercise.id).text_solved
+    kernel = kw.cuda.compile(answer)[exercise.name]
     x, y = torch.arange(30.0), torch.ones(30)
     svg = launch_map(kernel[4, 8], x, y, torch.empty(30), 30).svg()
     # The title's id is drawn anew each time, and the file must not change by itself.
