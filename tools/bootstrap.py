@@ -49,6 +49,7 @@ def main(profile):
             "pip could not install %s (above). Mend what it names and run the same "
             "command again: it goes on where it stopped." % ", ".join(extras)
         )
+    warm_up()
     # One environment satisfies both profiles once dev is in.
     for name in ["learn", "dev"] if profile == "dev" else ["learn"]:
         own = sorted(set(PROFILES[name] + [machine_extra()]))
@@ -186,6 +187,13 @@ def pip_step(line):
         return "unpacking, package 1 to %d" % (line.count(",") + 1)
     found = re.match(r"\s*(Collecting|Downloading|Building) (\S+)", line)
     return " ".join(found.groups()).lower() if found else None
+
+
+def warm_up():
+    """Build the emulator's runtime now, not at the learner's first kernel."""
+    if host_compiler():
+        code = "from kernelwright.emulator import warm_up; warm_up()"
+        subprocess.run([os.path.join(VENV, "bin", "python"), "-c", code])
 
 
 def works():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from kernelwright.cuda.backends import Dim3
 from kernelwright.cuda.diagnostics import compile_error
 from kernelwright.emulator import Library
-from kernelwright.errors import CompileError
+from kernelwright.errors import CompileError, KernelFault
 
 
 class EmulatedProgram:
@@ -29,14 +28,10 @@ class EmulatedProgram:
         self, kernel: str, grid: Dim3, block: Dim3, shared: int, packed: list[bytes]
     ) -> None:
         """Run a kernel to its end and print what it printed."""
-        seconds = os.environ.get("KERNELWRIGHT_DEADLINE_S")
-        printed = self._library.launch(
-            kernel,
-            grid,
-            block,
-            shared,
-            packed,
-            deadline_s=float(seconds) if seconds else None,
-        )
-        if printed:
-            sys.stdout.write(printed)
+        try:
+            printed = self._library.launch(kernel, grid, block, shared, packed)
+        except KernelFault as fault:
+            # What it said before it failed is often why.
+            sys.stdout.write(fault.printed)
+            raise
+        sys.stdout.write(printed)

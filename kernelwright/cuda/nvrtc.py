@@ -148,6 +148,8 @@ def _compile(
         arch=arch,
         std="c++17",
         include_path=list(include_folders()),
+        # INFINITY, uint32_t and their kin without an #include, as with nvcc.
+        pre_include="kw/standard_names.cuh",
         ptxas_options=["-v"],
         lineinfo=True,
     )

@@ -162,6 +162,30 @@ def test_static_shared_memory_is_reported() -> None:
     assert cuda.compile(source)["k"].resources("sm_90").shared_bytes == 400
 
 
+def test_standard_names_need_no_include() -> None:
+    source = """
+    __global__ void k(float* x, uint32_t n) {
+        x[threadIdx.x] = n ? INFINITY : FLT_MAX;
+    }"""
+    assert cuda.compile(source)["k"].resources("sm_80").registers > 0
+
+
+def test_what_a_kernel_prints_is_shown_even_when_it_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = """
+    __global__ void k(int divisor) {
+        printf("divisor %d\\n", divisor);
+        assert(divisor != 0);
+    }"""
+    kernel = cuda.compile(source, backend="emulator")["k"]
+    kernel[1, 1](3)
+    with pytest.raises(kw.KernelFault) as caught:
+        kernel[1, 1](0)
+    assert (caught.value.kind, caught.value.line) == ("assert", 4)
+    assert capsys.readouterr().out == "divisor 3\ndivisor 0\n"
+
+
 def test_backend_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELWRIGHT_BACKEND", "emulator")
     assert cuda.backend() == "emulator"
