@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
@@ -11,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from autograder.authoring.chapters import chapter_files, parse_chapter
+from autograder.authoring.hidden import without_hidden_cases
 from autograder.authoring.notebooks import Edition, as_text, build_notebook, with_stubs
 
 # What holds an answer, or proves the grader by means of one.
@@ -25,7 +25,6 @@ _LEFT_OUT = (
 )
 _KEPT = ("benchmarks/results/",)
 _NO_SOLUTIONS = '"""The student edition has no solutions."""\n'
-_NO_HIDDEN = "lambda generator: ()"
 _CODE_CELL = re.compile(r"^```\{code-cell\}[^\n]*\n.*?^```[ \t]*\n", re.M | re.S)
 _SOLUTION = re.compile(
     r"^(:{3,}|`{3,})\{solution\}[^\n]*\n.*?^\1[ \t]*\n(?:[ \t]*\n)?", re.M | re.S
@@ -62,9 +61,10 @@ def release(source: Edition, target: Path, files: Iterable[str] | None = None) -
     rooms = target / "solutions"
     rooms.mkdir(parents=True)
     (rooms / "__init__.py").write_text(_NO_SOLUTIONS, encoding="utf-8")
-    for path in sorted((target / "autograder/exercises").glob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        path.write_text(without_hidden_cases(text), encoding="utf-8")
+    declared = sorted((target / "autograder/exercises").glob("*.py"))
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in declared}
+    for path, text in zip(declared, without_hidden_cases(texts).values(), strict=True):
+        path.write_text(text, encoding="utf-8")
     for path in chapter_files(target / "chapters"):
         _write_chapter(source, path, target)
     return count
@@ -108,71 +108,3 @@ def without_answers(text: str, path: Path) -> str:
         return "" if "needs-solutions" in cell.tags else match.group(0)
 
     return _CODE_CELL.sub(keep, text)
-
-
-def without_hidden_cases(text: str) -> str:
-    """Return a module of exercises whose ``hidden`` draws nothing.
-
-    The functions that drew the cases are removed where nothing else uses them.
-    """
-    tree = ast.parse(text)
-    edits: list[tuple[int, int, str]] = []
-    starts = _line_starts(text)
-    drawers: set[str] = set()
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and _name(node.func) == "Exercise"):
-            continue
-        for keyword in node.keywords:
-            if keyword.arg == "hidden":
-                edits.append((*_span(keyword.value, starts), _NO_HIDDEN))
-                drawers.add(_name(keyword.value))
-    for name in drawers:
-        edits += _removal(tree, name, starts)
-    encoded = text.encode()
-    for first, last, new in sorted(edits, reverse=True):
-        encoded = encoded[:first] + new.encode() + encoded[last:]
-    return encoded.decode()
-
-
-def _removal(
-    tree: ast.Module, name: str, starts: list[int]
-) -> list[tuple[int, int, str]]:
-    uses = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and node.id == name
-    ]
-    in_exercises = sum(
-        1
-        for node in ast.walk(tree)
-        if isinstance(node, ast.keyword)
-        and node.arg == "hidden"
-        and _name(node.value) == name
-    )
-    if len(uses) != in_exercises:
-        return []
-    return [
-        (*_span(node, starts), "")
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name == name
-    ]
-
-
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _line_starts(text: str) -> list[int]:
-    """Return the byte at which each line begins: ast counts columns in bytes."""
-    starts = [0]
-    for line in text.encode().split(b"\n"):
-        starts.append(starts[-1] + len(line) + 1)
-    return starts
-
-
-def _span(node: ast.expr | ast.stmt, starts: list[int]) -> tuple[int, int]:
-    assert node.end_lineno is not None and node.end_col_offset is not None
-    first = starts[node.lineno - 1] + node.col_offset
-    if isinstance(node, ast.FunctionDef) and node.decorator_list:
-        first = starts[node.decorator_list[0].lineno - 1]
-    return first, starts[node.end_lineno - 1] + node.end_col_offset
