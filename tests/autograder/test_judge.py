@@ -212,6 +212,7 @@ def test_a_missing_compiler_is_no_fault_of_the_learners(
 
     trouble = {"ok": False, "kind": "toolchain", "message": "no C++ compiler"}
     monkeypatch.setattr(gates, "prepare", lambda *a: trouble)
+    monkeypatch.setattr(gates, "toolchain_is_missing", lambda *a: True)
     result = judge.grade(KERNEL, cells(doubled=RIGHT_KERNEL))
     assert (
         result.status == "infrastructure error" and "no C++ compiler" in result.message
