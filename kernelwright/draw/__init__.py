@@ -1,6 +1,18 @@
 """Figures drawn from the reader's own kernels: SVG, both themes, no script needed."""
 
+from kernelwright.draw.banks import bank_map, tile_map
 from kernelwright.draw.launch import LaunchMap, launch_map
 from kernelwright.draw.machine import MachineTour, machine_tour
+from kernelwright.draw.sectors import sector_map
+from kernelwright.draw.steps import Steps
 
-__all__ = ["LaunchMap", "MachineTour", "launch_map", "machine_tour"]
+__all__ = [
+    "LaunchMap",
+    "MachineTour",
+    "Steps",
+    "bank_map",
+    "launch_map",
+    "machine_tour",
+    "sector_map",
+    "tile_map",
+]

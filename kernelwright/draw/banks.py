@@ -1,0 +1,200 @@
+"""The bank map: how a warp's request to shared memory meets its 32 banks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernelwright.draw import palette
+from kernelwright.draw.steps import Frame, Steps
+
+BANKS, WORD = 32, 4
+_CELL, _ROW, _LEFT, _TOP = 22, 24, 110, 44
+_MOST_FRAMES, _MOST_ROWS = 16, 32
+_LANES_TOGETHER = {8: 16, 16: 8}  # wider accesses go by half and quarter warps
+
+Slot = dict[int, list[int]]  # bank -> the lanes that it serves in one wavefront
+
+
+def bank_map(
+    report: Any, line: int, *, op: str = "", limit: int = _MOST_FRAMES
+) -> Steps:
+    """Draw the requests of one source line to shared memory, wavefront by wavefront.
+
+    A column is a bank, a row a wavefront; a cell bears the lane that the bank serves
+    then. A request without conflicts is one row (of four, for 16 bytes a lane).
+
+    Args:
+        report: what ``kernel.trace[grid, block](…)`` returned.
+        line: the line of the kernel's source.
+        op: ``load`` or ``store``, where the line does both.
+        limit: how many requests the slider goes through, spread over all.
+
+    Raises:
+        ValueError: the line makes no such request.
+    """
+    found = [
+        request
+        for request in report.accesses(line=line, space="shared")
+        if request.op.startswith(op)
+    ]
+    if not found:
+        raise ValueError(
+            f"line {line} makes no {op or 'access'} to shared memory that was traced; "
+            "print(report) lists the lines that do."
+        )
+    limit = min(limit, _MOST_FRAMES)
+    shown = found[:: max(1, -(-len(found) // limit))]
+    served = [wavefronts(request) for request in shown]
+    rows = max(min(_MOST_ROWS, len(each)) for each in served)
+    frames = [_frame(r, w) for r, w in zip(shown, served, strict=True)]
+    return Steps(
+        frames,
+        _head("bank 0 to 31: the lane that it serves"),
+        _LEFT + BANKS * _CELL + 6,
+        _TOP + rows * _ROW + 6,
+        "Request",
+        f"Line {line} of {report.kernel}: a row is a wavefront. Red lanes had to wait, "
+        "because their bank was busy with another row of the tile.",
+    )
+
+
+def wavefronts(request: Any) -> list[Slot]:
+    """Serve a request: each bank gives one word a wavefront, to all who want it."""
+    together = _LANES_TOGETHER.get(request.width, 32)
+    found: list[Slot] = []
+    for first in range(0, 32, together):
+        wanted: dict[int, dict[int, list[int]]] = {}
+        for lane in request.lanes:
+            if first <= lane[0] < first + together:
+                for word in range(
+                    lane[3] // WORD, (lane[3] + request.width - 1) // WORD + 1
+                ):
+                    words = wanted.setdefault(word % BANKS, {})
+                    words.setdefault(word, []).append(lane[0])
+        deepest = max((len(words) for words in wanted.values()), default=0)
+        found += [
+            {
+                bank: list(words.values())[turn]
+                for bank, words in wanted.items()
+                if turn < len(words)
+            }
+            for turn in range(deepest)
+        ]
+    return found
+
+
+def tile_map(
+    columns: int,
+    place: Callable[[int, int], int] = lambda row, column: column,
+    *,
+    caption: str = "",
+) -> Steps:
+    """Draw a tile of 32 rows in shared memory, and the banks that a column touches.
+
+    Args:
+        columns: floats in a row of the tile, the padding included.
+        place: where in its row the element (row, column) is kept; a swizzle.
+        caption: said below the picture.
+    """
+    rows = 32
+    cell = 20
+    grid = "".join(
+        palette.box(
+            _LEFT + c * cell, _TOP + r * cell, cell - 2, cell - 2, class_="kw-none"
+        )
+        for r in range(rows)
+        for c in range(columns)
+    )
+    frames = []
+    for column in range(32):
+        parts, seen = [], dict[int, int]()
+        for row in range(rows):
+            at = place(row, column)
+            bank = (row * columns + at) % BANKS
+            again = bank in seen
+            seen[bank] = seen.get(bank, 0) + 1
+            x, y = _LEFT + at * cell, _TOP + row * cell
+            parts.append(_box(x, y, cell - 2, cell - 2, wrong=again))
+            parts.append(palette.text(x + cell / 2 - 1, y + 14, str(bank)))
+        wave = max(seen.values())
+        words = (
+            f"a warp reads column {column}: 32 words in {len(seen)} "
+            f"bank{'' if len(seen) == 1 else 's'}, {wave} "
+            f"wavefront{'' if wave == 1 else 's'}"
+        )
+        frames.append(Frame("".join(parts), words))
+    labels = [
+        palette.text(_LEFT - 8, _TOP + row * cell + 15, f"row {row}", class_="kw-row")
+        for row in range(0, rows, 4)
+    ]
+    head = palette.text(
+        _LEFT, 26, "the tile; numbers are banks, red ones are busy", class_="kw-head"
+    )
+    return Steps(
+        frames,
+        head + "".join(labels) + grid,
+        _LEFT + max(columns, 33) * cell + 6,
+        _TOP + rows * cell + 6,
+        "Column",
+        caption or f"A tile of 32 rows with {columns} floats each.",
+    )
+
+
+def _box(x: float, y: float, width: float, height: float, *, wrong: bool) -> str:
+    if wrong:
+        return palette.box(x, y, width, height, class_="kw-wrong")
+    blue = f"--c: {palette.series(0)}"
+    return palette.box(x, y, width, height, class_="kw-used", style=blue)
+
+
+def _head(words: str) -> str:
+    parts = [palette.text(_LEFT, 18, words, class_="kw-head")]
+    for bank in range(0, BANKS, 4):
+        x = _LEFT + bank * _CELL + _CELL / 2
+        parts.append(palette.text(x, 37, str(bank), class_="kw-tick"))
+    return "".join(parts)
+
+
+def _frame(request: Any, served: Sequence[Slot]) -> Frame:
+    parts, waited = [], _waiting(request, served)
+    for row, slot in enumerate(served[:_MOST_ROWS]):
+        y = _TOP + row * _ROW
+        label = f"wavefront {row + 1}"
+        parts.append(palette.text(_LEFT - 8, y + 16, label, class_="kw-row"))
+        for bank in range(BANKS):
+            x = _LEFT + bank * _CELL
+            size = (_CELL - 2, _ROW - 4)
+            if bank not in slot:
+                parts.append(palette.box(x, y, *size, class_="kw-none"))
+                continue
+            parts.append(_box(x, y, *size, wrong=row in waited))
+            lanes = slot[bank]
+            label = str(lanes[0]) if len(lanes) == 1 else f"×{len(lanes)}"
+            parts.append(palette.text(x + _CELL / 2 - 1, y + 15, label))
+    return Frame("".join(parts), _words(request, served))
+
+
+def _waiting(request: Any, served: Sequence[Slot]) -> set[int]:
+    """Return the wavefronts past the first of their half or quarter of the warp."""
+    together = _LANES_TOGETHER.get(request.width, 32)
+    seen, waited = set[int](), set[int]()
+    for row, slot in enumerate(served):
+        part = next(iter(slot.values()))[0] // together
+        if part in seen:
+            waited.add(row)
+        seen.add(part)
+    return waited
+
+
+def _words(request: Any, served: Sequence[Slot]) -> str:
+    ideal = len(
+        {lane[0] // _LANES_TOGETHER.get(request.width, 32) for lane in request.lanes}
+    )
+    count = len(served)
+    return (
+        f"block {tuple(request.block)}, warp {request.warp}, {request.op} "
+        f"{request.occurrence + 1} of this line: {len(request.lanes)} lanes of "
+        f"{request.width} bytes, {count} wavefront{'' if count == 1 else 's'} "
+        f"({ideal} at best)"
+    )
