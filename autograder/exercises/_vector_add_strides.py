@@ -132,7 +132,7 @@ SAXPY = Exercise(
     entry="kernel",
     name="saxpy",
     source="solutions/vector_add/grid_stride.cu",
-    goal="Compute out[i] = a * x[i] + y[i] for any n, with any number of threads.",
+    goal="Compute `out[i] = a * x[i] + y[i]` for any n, with any number of threads.",
     requirements=(
         "The launch does not depend on n: 3 blocks of 32 threads must do for 1,009 "
         "elements, and for 1.",
@@ -248,7 +248,7 @@ SCALE_OFFSET = Exercise(
     entry="kernel",
     name="scale_offset",
     source="autograder/answers/vector_add/scale_offset.cu",
-    goal="Mend out[i] = scale * x[i] + offset, which is right for 96 and 960 "
+    goal="Mend `out[i] = scale * x[i] + offset`, which is right for 96 and 960 "
     "elements and wrong for 1,000.",
     requirements=(
         "Right for every n, with any number of threads, fewer elements than "

@@ -95,7 +95,7 @@ ADD_ONE = Exercise(
     entry="kernel",
     name="add_one",
     source="solutions/vector_add/add_one.cu",
-    goal="Write the body that one thread runs: out[i] = x[i] + 1 for its own i.",
+    goal="Write the body that one thread runs: `out[i] = x[i] + 1` for its own `i`.",
     requirements=(
         "There are exactly as many threads as elements, in one or more blocks.",
         "Each thread writes one element of out, and each element is written.",
@@ -195,7 +195,7 @@ VECTOR_ADD = Exercise(
     entry="kernel",
     name="vector_add",
     source="solutions/vector_add/guarded.cu",
-    goal="Add two arrays of any length n: out[i] = x[i] + y[i].",
+    goal="Add two arrays of any length: `out[i] = x[i] + y[i]`.",
     requirements=(
         "The launch is whole blocks of 256 threads: often more threads than n.",
         "No thread reads or writes past the last element, n = 0 included.",
@@ -263,8 +263,9 @@ VECTOR_ADD_TRITON = Exercise(
     source="solutions/vector_add/triton_add.py",
     goal="Write the same addition in Triton: a kernel over blocks, and its launch.",
     requirements=(
-        "Program p adds elements p * BLOCK to (p + 1) * BLOCK - 1, those that exist.",
-        "vector_add_triton(x, y) returns a new tensor, for every length, 0 included.",
+        "Program `p` adds elements `p * BLOCK` to `(p + 1) * BLOCK - 1`, "
+        "those that exist.",
+        "`vector_add_triton(x, y)` returns a new tensor, for every length, 0 included.",
     ),
     problem=_add_problem(None),
     reference=_add_reference,
