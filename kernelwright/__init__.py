@@ -26,7 +26,16 @@ from kernelwright.errors import (
     LaunchError,
     ToolchainError,
 )
-from kernelwright.measure import Timing, bench
+from kernelwright.measure import (
+    Point,
+    PracticeGPU,
+    Profiler,
+    Roofline,
+    Timing,
+    bench,
+    peak_memory,
+    roofline,
+)
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -44,12 +53,18 @@ __all__ = [
     "KernelTimeout",
     "KernelwrightError",
     "LaunchError",
+    "Point",
+    "PracticeGPU",
+    "Profiler",
+    "Roofline",
     "Timing",
     "ToolchainError",
     "bench",
     "cdiv",
     "cuda",
     "device",
+    "peak_memory",
+    "roofline",
 ]
 
 
