@@ -190,7 +190,10 @@ class Exercise:
         hints: three, from a nudge to nearly the answer.
         onward: one line on what to try next, shown when all is passed.
         needs: exercises whose cells are run before this one.
-        prelude: Python that stands before the cell (the chapter's imports).
+        prelude: Python that stands before the cell (the chapter's imports). If it
+            defines ``__adapt__``, that is called in the answer's place, as
+            ``__adapt__(answer, *arguments)``: it makes what the answer takes of
+            tensors and numbers, and tensors of what the answer returns.
     """
 
     id: str

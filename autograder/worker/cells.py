@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,10 +35,13 @@ class Namespace:
         sys.modules["exercise"] = self.module
         # File of each cell, and which exercise it belongs to.
         self.files: dict[str, str] = {}
+        self.adapt: Callable[..., Any] | None = None
 
     def load(self, prelude: str, cells: Sequence[Mapping[str, str]]) -> None:
         """Run the prelude, then each cell in order."""
         exec(compile(prelude, "prelude", "exec"), vars(self.module))
+        # Taken away before the cells run: it is the course's and no learner's name.
+        self.adapt = vars(self.module).pop("__adapt__", None)
         for cell in cells:
             if cell["language"] == "cuda":
                 self._load_cuda(cell["id"], cell["source"])
@@ -64,7 +68,7 @@ class Namespace:
             raise MissingName(
                 f"{name} is a {type(value).__name__}; wanted a {kind} of that name."
             )
-        return value
+        return partial(self.adapt, value) if self.adapt else value
 
     def _load_cuda(self, exercise: str, source: str) -> None:
         import kernelwright as kw

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autograder.worker.cells import MissingName
+from autograder.worker.run import WrongReturn
 
 if TYPE_CHECKING:
     from autograder.worker.cells import Namespace
@@ -48,6 +49,8 @@ def describe(error: BaseException, namespace: Namespace) -> Trouble:
     message = str(error)[:_LONGEST] or type(error).__name__
     if isinstance(error, MissingName):
         return Trouble("missing", message)
+    if isinstance(error, WrongReturn):
+        return Trouble("return", message)
     if isinstance(error, errors.CompileError):
         listed = [
             {

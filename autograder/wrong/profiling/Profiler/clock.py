@@ -1,0 +1,42 @@
+# expect: the CPU queued the work
+class Profiler:
+    """Times named regions on the device; regions may be nested."""
+
+    def __init__(self, gpu):
+        self.gpu = gpu  # torch.cuda, or a practice GPU
+        self.open = []  # names of the regions that we are in
+        self.done = []  # (path, start event, stop event)
+
+    @contextmanager
+    def record(self, name):
+        """Time the body of a with block as part of the open region."""
+        self.open.append(name)
+        path = "/".join(self.open)
+        start = []
+        stop = []
+        start.append(self.gpu.perf_counter())
+        try:
+            yield
+        finally:
+            stop.append(self.gpu.perf_counter())
+            self.open.pop()
+            self.done.append((path, start, stop))
+
+    def summary(self):
+        """Return {path: (calls, total ms, own ms)}.
+
+        A path such as "step/forward" names the region and its parents.
+        Own time is what the regions directly inside leave of the total.
+        """
+        self.gpu.synchronize()
+        calls, total, inner = {}, {}, {}
+        for path, start, stop in self.done:
+            ms = (stop[0] - start[0]) * 1e3
+            parent = path.rpartition("/")[0]
+            calls[path] = calls.get(path, 0) + 1
+            total[path] = total.get(path, 0.0) + ms
+            inner[parent] = inner.get(parent, 0.0) + ms
+        return {
+            path: (calls[path], total[path], total[path] - inner.get(path, 0))
+            for path in calls
+        }

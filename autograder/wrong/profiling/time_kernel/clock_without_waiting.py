@@ -1,0 +1,11 @@
+# expect: what the launch costs the CPU
+def time_kernel(gpu, launch, flush, warm_up, samples):
+    for _ in range(warm_up):
+        launch()
+    found = []
+    for _ in range(samples):
+        flush()
+        start = gpu.perf_counter()
+        launch()
+        found.append((gpu.perf_counter() - start) * 1e3)
+    return statistics.median(found)

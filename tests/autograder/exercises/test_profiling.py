@@ -1,0 +1,74 @@
+"""Chapter 3's declarations: every lie gives a number of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from autograder.exercise import Exercise
+from autograder.exercises._profiling_regions import paths_of
+from autograder.exercises.profiling import EXERCISES
+from autograder.oracle import draw, given, is_right
+from autograder.worker.practice import adapt_profiler
+from autograder.worker.run import WrongReturn
+from solutions import profiling as solved
+
+BY_ID = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.id)
+
+
+@BY_ID
+def test_every_lie_is_wrong_somewhere_and_like_no_other(exercise: Exercise) -> None:
+    faces: dict[str, list[object]] = {}
+    for case in exercise.cases:
+        problem = draw(exercise, case, 1, "test")
+        arguments = given(problem)
+        reference = exercise.reference(arguments)
+        scale = exercise.tolerance.scale
+        for miss in exercise.near_misses:
+            made = miss.output(arguments)
+            wrong = False
+            for name, out in problem.outputs.items():
+                got = made[name].to(out.dtype)
+                size = scale(arguments)[name] if scale else None
+                right = is_right(got, reference[name], size, exercise.tolerance, case)
+                wrong = wrong or not bool(right.all())
+            if wrong:
+                values = [made[name].flatten().tolist() for name in problem.outputs]
+                faces.setdefault(miss.message, []).append((case.name, str(values)))
+    assert faces.keys() == {miss.message for miss in exercise.near_misses}
+    assert len({str(seen) for seen in faces.values()}) == len(faces)
+
+
+@BY_ID
+def test_an_exercise_is_drawn_anew_from_each_seed(exercise: Exercise) -> None:
+    if exercise.id == "arithmetic_intensity":
+        assert len({c.name for c in exercise.hidden(torch.Generator())}) == 6
+        return
+    first, again, other = (
+        str(exercise.reference(given(draw(exercise, exercise.cases[0], s, "t"))))
+        for s in (5, 5, 6)
+    )
+    assert first == again != other
+
+
+def test_paths_follow_depths() -> None:
+    assert paths_of([0, 1, 2, 1, 0], [0, 1, 2, 1, 0]) == [
+        "step",
+        "step/forward",
+        "step/forward/backward",
+        "step/forward",
+        "step",
+    ]
+
+
+def test_what_a_profiler_returns_is_named_when_it_does_not_fit() -> None:
+    class Listed(solved.Profiler):
+        def summary(self) -> list[object]:  # type: ignore[override]
+            return []
+
+    script = (torch.tensor([0]), torch.tensor([0]), torch.tensor([[0.1, 0.1]]), -1)
+    with pytest.raises(WrongReturn, match=r"summary\(\) returned a list"):
+        adapt_profiler(Listed, *script)
+    calls, total, own = adapt_profiler(solved.Profiler, *script)
+    assert calls.tolist() == [1]
+    assert torch.equal(total, own) and total.item() == pytest.approx(0.2)
