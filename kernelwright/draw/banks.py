@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernelwright.draw import palette
-from kernelwright.draw.steps import Frame, Steps
+from kernelwright.draw.steps import (
+    Frame,
+    Steps,
+    chosen_requests,
+    nothing_to_draw,
+    spread,
+)
 
 BANKS, WORD = 32, 4
 _CELL, _ROW, _LEFT, _TOP = 22, 24, 110, 44
@@ -17,7 +23,7 @@ Slot = dict[int, list[int]]  # bank -> the lanes that it serves in one wavefront
 
 
 def bank_map(
-    report: Any, line: int, *, op: str = "", limit: int = _MOST_FRAMES
+    report: Any, line: int | None = None, *, op: str = "", limit: int = _MOST_FRAMES
 ) -> Steps:
     """Draw the requests of one source line to shared memory, wavefront by wavefront.
 
@@ -26,25 +32,17 @@ def bank_map(
 
     Args:
         report: what ``kernel.trace[grid, block](…)`` returned.
-        line: the line of the kernel's source.
+        line: the line of the kernel's source; by default the one whose requests take
+            the most wavefronts.
         op: ``load`` or ``store``, where the line does both.
         limit: how many requests the slider goes through, spread over all.
-
-    Raises:
-        ValueError: the line makes no such request.
     """
-    found = [
-        request
-        for request in report.accesses(line=line, space="shared")
-        if request.op.startswith(op)
-    ]
+    found = chosen_requests(
+        report, "shared", line, op, lambda r: len(wavefronts(r)) / _ideal(r)
+    )
     if not found:
-        raise ValueError(
-            f"line {line} makes no {op or 'access'} to shared memory that was traced; "
-            "print(report) lists the lines that do."
-        )
-    limit = min(limit, _MOST_FRAMES)
-    shown = found[:: max(1, -(-len(found) // limit))]
+        return nothing_to_draw("shared", op)
+    shown = spread(found, min(limit, _MOST_FRAMES))
     served = [wavefronts(request) for request in shown]
     rows = max(min(_MOST_ROWS, len(each)) for each in served)
     frames = [_frame(r, w) for r, w in zip(shown, served, strict=True)]
@@ -54,8 +52,8 @@ def bank_map(
         _LEFT + BANKS * _CELL + 6,
         _TOP + rows * _ROW + 6,
         "Request",
-        f"Line {line} of {report.kernel}: a row is a wavefront. Red lanes had to wait, "
-        "because their bank was busy with another row of the tile.",
+        f"Line {found[0].line} of {report.kernel}: a row is a wavefront. Red lanes had "
+        "to wait, because their bank was busy with another word.",
     )
 
 
@@ -99,13 +97,14 @@ def tile_map(
     """
     rows = 32
     cell = 20
-    grid = "".join(
-        palette.box(
-            _LEFT + c * cell, _TOP + r * cell, cell - 2, cell - 2, class_="kw-none"
-        )
+    side = cell - 2
+    # One path for all empty places: a thousand boxes would be a large figure.
+    squares = "".join(
+        f"M{_LEFT + c * cell} {_TOP + r * cell}h{side}v{side}h-{side}z"
         for r in range(rows)
         for c in range(columns)
     )
+    grid = f'<path class="kw-none" d="{squares}"/>'
     frames = []
     for column in range(32):
         parts, seen = [], dict[int, int]()
@@ -188,9 +187,7 @@ def _waiting(request: Any, served: Sequence[Slot]) -> set[int]:
 
 
 def _words(request: Any, served: Sequence[Slot]) -> str:
-    ideal = len(
-        {lane[0] // _LANES_TOGETHER.get(request.width, 32) for lane in request.lanes}
-    )
+    ideal = _ideal(request)
     count = len(served)
     return (
         f"block {tuple(request.block)}, warp {request.warp}, {request.op} "
@@ -198,3 +195,9 @@ def _words(request: Any, served: Sequence[Slot]) -> str:
         f"{request.width} bytes, {count} wavefront{'' if count == 1 else 's'} "
         f"({ideal} at best)"
     )
+
+
+def _ideal(request: Any) -> int:
+    """Return how many parts of the warp are served one after another at best."""
+    together = _LANES_TOGETHER.get(request.width, 32)
+    return len({lane[0] // together for lane in request.lanes})

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kernelwright.draw import palette
-from kernelwright.draw.steps import Frame, Steps
+from kernelwright.draw.steps import (
+    Frame,
+    Steps,
+    chosen_requests,
+    nothing_to_draw,
+    spread,
+)
 
 WORD, SECTOR, CACHE_LINE = 4, 32, 128
 _CELL, _ROW, _LEFT, _TOP, _GAP = 21, 24, 110, 44, 6
@@ -14,7 +20,7 @@ _MOST_FRAMES, _MOST_ROWS = 16, 32
 
 
 def sector_map(
-    report: Any, line: int, *, op: str = "", limit: int = _MOST_FRAMES
+    report: Any, line: int | None = None, *, op: str = "", limit: int = _MOST_FRAMES
 ) -> Steps:
     """Draw the requests of one source line to global memory, warp by warp.
 
@@ -23,26 +29,17 @@ def sector_map(
 
     Args:
         report: what ``kernel.trace[grid, block](…)`` returned.
-        line: the line of the kernel's source.
+        line: the line of the kernel's source; by default the one whose requests are
+            farthest from their ideal.
         op: ``load`` or ``store``, where the line does both.
         limit: how many requests the slider goes through, spread over all.
-
-    Raises:
-        ValueError: the line makes no such request.
     """
-    found = [
-        request
-        for request in report.accesses(line=line, space="global")
-        if request.op.startswith(op)
-    ]
+    found = chosen_requests(
+        report, "global", line, op, lambda r: len(touched_sectors(r)) / ideal_sectors(r)
+    )
     if not found:
-        raise ValueError(
-            f"line {line} makes no {op or 'access'} to global memory that was traced; "
-            "print(report) lists the lines that do."
-        )
-    limit = min(limit, _MOST_FRAMES)
-    step = max(1, -(-len(found) // limit))
-    shown = found[::step]
+        return nothing_to_draw("global", op)
+    shown = spread(found, min(limit, _MOST_FRAMES))
     rows = max(min(_MOST_ROWS, len(_lines_of(request))) for request in shown)
     return Steps(
         [_frame(request) for request in shown],
@@ -50,8 +47,9 @@ def sector_map(
         _x(31) + _CELL + 6,
         _TOP + rows * _ROW + 6,
         "Request",
-        f"Line {line} of {report.kernel}: words that lanes asked for (blue, with the "
-        "number of the lane) and words that come along in their sectors (orange).",
+        f"Line {found[0].line} of {report.kernel}: words that lanes asked for (blue, "
+        "with the number of the lane) and words that come along in their sectors "
+        "(orange).",
     )
 
 
@@ -129,7 +127,7 @@ def _words(request: Any, sectors: int) -> str:
         f"block {tuple(request.block)}, warp {request.warp}, {request.op} "
         f"{request.occurrence + 1} of this line: {len(request.lanes)} lanes ask for "
         f"{asked} bytes; {_counted(sectors)} of 32 bytes move "
-        f"({ideal_sectors(request)} at best), {min(1, asked / (SECTOR * sectors)):.0%} "
+        f"({ideal_sectors(request)} at best), {min(1, asked / (SECTOR * sectors)):.3g} "
         "of it used"
     )
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import mean
+from typing import Any
 
 from kernelwright.draw import palette
 
@@ -23,7 +25,7 @@ STYLE = f"""
 .kw-steps .kw-tick {{ fill: {palette.MUTED}; font-size: 12px; }}
 .kw-steps .kw-used {{ fill: var(--c); fill-opacity: .4; stroke: var(--c);
   stroke-width: 1.2; }}
-.kw-steps .kw-waste {{ fill: {palette.SERIES[1]}; fill-opacity: .16;
+.kw-steps .kw-waste {{ fill: {palette.SERIES[1]}; fill-opacity: .28;
   stroke: {palette.SERIES[1]}; stroke-opacity: .5; stroke-dasharray: 3 3; }}
 .kw-steps .kw-wrong {{ fill: {palette.BAD}; fill-opacity: .35; stroke: {palette.BAD};
   stroke-width: 1.4; }}
@@ -135,3 +137,30 @@ class Steps:
             f'aria-describedby="{figure}-words"><output id="{figure}-words" '
             f'for="{figure}-slider" aria-live="polite">{first}</output></div>'
         )
+
+
+def chosen_requests(
+    report: Any, space: str, line: int | None, op: str, cost: Callable[[Any], float]
+) -> list[Any]:
+    """Return the requests of one line: the given one, or the costliest."""
+    found = [
+        request
+        for request in report.accesses(line=line, space=space)
+        if request.op.startswith(op)
+    ]
+    by_line: dict[tuple[int, str], list[Any]] = {}
+    for request in found:
+        by_line.setdefault((request.line, request.op), []).append(request)
+    return max(by_line.values(), key=lambda each: mean(map(cost, each)), default=[])
+
+
+def spread(found: Sequence[Any], limit: int) -> Sequence[Any]:
+    """Return at most so many of them, evenly chosen."""
+    return found[:: max(1, -(-len(found) // limit))]
+
+
+def nothing_to_draw(space: str, op: str) -> Steps:
+    """Return the figure of a kernel that does not touch such memory (yet)."""
+    words = f"no {op or 'access'} to {space} memory was traced"
+    picture = palette.text(12, 26, words, class_="kw-head")
+    return Steps([Frame(picture, words)], "", 640, 44, "Request", "Nothing to draw.")
