@@ -25,6 +25,7 @@ from kernelwright.errors import (
     KernelwrightError,
     LaunchError,
     ToolchainError,
+    TraceProblem,
 )
 from kernelwright.measure import (
     Point,
@@ -59,6 +60,7 @@ __all__ = [
     "Roofline",
     "Timing",
     "ToolchainError",
+    "TraceProblem",
     "bench",
     "cdiv",
     "cuda",

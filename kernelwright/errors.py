@@ -91,3 +91,11 @@ class KernelDeadlock(KernelFault):
 
 class KernelTimeout(KernelFault):
     """A launch passed its deadline; the message says where its threads were."""
+
+
+class TraceProblem(KernelwrightError):
+    """A traced launch did something that it must not; ``problems`` say what."""
+
+    def __init__(self, message: str, problems: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems

@@ -15,6 +15,7 @@ from kernelwright.errors import LaunchError
 if TYPE_CHECKING:
     from kernelwright.cuda.module import Module
     from kernelwright.cuda.nvrtc import Resources
+    from kernelwright.trace.face import Tracer
 
 _MOST_THREADS = 1024
 _MOST_BLOCK = (1024, 1024, 64)
@@ -69,6 +70,16 @@ class Kernel:
                 "bytes, 0 or more."
             )
         return Launcher(self, grid, block, shared)
+
+    @property
+    def trace(self) -> Tracer:
+        """Record a launch: ``kernel.trace[grid, block](...)`` returns its report.
+
+        Always on the emulator, with tensors on the CPU, whatever the kernel's back end.
+        """
+        from kernelwright.trace.face import Tracer
+
+        return Tracer(self)
 
     def __call__(self, *arguments: Any) -> None:
         """Refuse a call without a launch, and say how it is written."""

@@ -26,6 +26,7 @@ class Spec(ctypes.Structure):
         ("tls_module", ctypes.c_uint64),
         ("tls_bytes", ctypes.c_uint64),
         ("deadline_s", ctypes.c_double),
+        ("trace", ctypes.c_void_p),
     ]
 
 
@@ -77,6 +78,7 @@ class ModuleLayout(ctypes.Structure):
         ("tls_module", ctypes.c_uint64),
         ("tls_bytes", ctypes.c_uint64),
         ("writable_bytes", ctypes.c_uint64),
+        ("image_end", ctypes.c_uint64),
     ]
 
 
@@ -111,12 +113,31 @@ class Runtime:
         self.free = library.kwemu_launch_free
         self.free.argtypes = [ctypes.c_void_p]
         self.free.restype = None
+        self._declare_trace(library)
         self._layout = library.kwemu_module_layout
         self._layout.argtypes = [ctypes.c_void_p, ctypes.POINTER(ModuleLayout)]
         self._layout.restype = ctypes.c_int
         self._demangle = library.kwemu_demangle
         self._demangle.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
         self._demangle.restype = ctypes.c_int
+
+    def _declare_trace(self, library: ctypes.CDLL) -> None:
+        pointer, number = ctypes.c_void_p, ctypes.c_uint
+        self.trace_new = library.kwemu_trace_new
+        self.trace_new.argtypes, self.trace_new.restype = [pointer], pointer
+        self.trace_layout = library.kwemu_trace_layout
+        self.trace_layout.argtypes = [pointer, pointer, ctypes.c_uint64]
+        self.trace_layout.restype = None
+        self.trace_workers = library.kwemu_trace_workers
+        self.trace_workers.argtypes, self.trace_workers.restype = [pointer], number
+        self.trace_result = library.kwemu_trace_result
+        self.trace_result.argtypes = [pointer, number, pointer]
+        self.trace_result.restype = None
+        self.trace_unique_sectors = library.kwemu_trace_unique_sectors
+        self.trace_unique_sectors.argtypes = [pointer, number]
+        self.trace_unique_sectors.restype = ctypes.c_uint64
+        self.trace_free = library.kwemu_trace_free
+        self.trace_free.argtypes, self.trace_free.restype = [pointer], None
 
     def layout(self, inside: int) -> ModuleLayout:
         """Return the layout of the loaded module that holds an address."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from kernelwright.emulator import toolchain
 from kernelwright.emulator.diagnostics import parse
 from kernelwright.emulator.faults import fault_of
 from kernelwright.emulator.launch import Entry, Outcome, Spec, load_runtime
-from kernelwright.emulator.lines import source_line
+from kernelwright.emulator.lines import source_line, source_lines
 from kernelwright.emulator.module import (
     compile_module,
     load_module,
@@ -25,6 +27,7 @@ from kernelwright.emulator.module import (
 )
 from kernelwright.emulator.shared_memory import MAX_STATIC, too_much
 from kernelwright.emulator.source import initialised_shared, line_of, prepare
+from kernelwright.emulator.traced_source import with_whole_structs
 from kernelwright.errors import (
     CompileError,
     Diagnostic,
@@ -69,6 +72,7 @@ class Library:
         self._path = path
         self._filename = filename
         self._poison = poison
+        self._lines: dict[int, int] = {}
         self.warnings = remarks
         self._module = load_module(path)
         self._entries = {
@@ -100,19 +104,15 @@ class Library:
             filename: how messages name the source.
             kernels: C++ name expressions of ``__global__`` functions, such as
                 ``"vector_add"``, ``"ns::k"`` or ``"tile<float, 16>"``.
-            traced: reserved for the build that records every access.
+            traced: build for ``kernelwright.emulator.tracing``, which records every
+                access; such a library's plain launches work too, but slowly.
 
         Raises:
             CompileError: the source does not compile; its diagnostics carry the
                 author's lines.
             ToolchainError: this machine has no compiler that can do it.
         """
-        if traced:
-            raise ToolchainError(
-                "traced=True: this version has the fast build only, which records no "
-                "memory accesses; leave `traced` out"
-            )
-        compiler = toolchain.find_compiler()
+        compiler = replace(toolchain.find_compiler(), traced=traced)
         prepared = prepare(source)
         name = safe_name(filename)
         initialised = initialised_shared(prepared.masked)
@@ -128,7 +128,7 @@ class Library:
             )
         tail = tail_of(kernels)
         key = digest(
-            "module",
+            "traced module" if traced else "module",
             prepared.text,
             name,
             tail,
@@ -137,9 +137,16 @@ class Library:
             toolchain.headers_digest(),
         )
         text = prepared.text + tail
+        whole = with_whole_structs(prepared.text, prepared.masked)
         log: list[str] = []
 
         def produce(target: Path) -> None:
+            if traced and whole != prepared.text:
+                with contextlib.suppress(CompileError):
+                    compile_module(
+                        compiler, whole + tail, name, target, source, kernels
+                    )
+                    return
             log.append(compile_module(compiler, text, name, target, source, kernels))
 
         try:
@@ -181,6 +188,22 @@ class Library:
             KernelDeadlock: the threads of a block wait for each other.
             KernelTimeout: the deadline passed.
         """
+        spec, kept = self._spec(kernel, grid, block, shared_bytes, arguments)
+        spec.deadline_s = _deadline() if deadline_s is None else deadline_s
+        try:
+            return self._run(kernel, spec)
+        finally:
+            del kept
+
+    def _spec(
+        self,
+        kernel: str,
+        grid: Dimensions,
+        block: Dimensions,
+        shared_bytes: int,
+        arguments: Sequence[Any],
+    ) -> tuple[Spec, list[Any]]:
+        """Write a launch down for the runtime; the second value must outlive it."""
         entry = self._entries.get(kernel)
         if entry is None or self._layout is None:
             raise LaunchError(
@@ -204,13 +227,10 @@ class Library:
             "tls_bytes",
         ):
             setattr(spec, field, getattr(self._layout, field))
-        spec.deadline_s = _deadline() if deadline_s is None else deadline_s
-        try:
-            return self._run(kernel, spec)
-        finally:
-            del packed
+        return spec, [packed, pointers]
 
-    def _run(self, kernel: str, spec: Spec) -> str:
+    def _wait(self, kernel: str, spec: Spec) -> tuple[Outcome, str]:
+        """Launch, wait for the end, and return how it ended and what it printed."""
         runtime = self._runtime
         handle = runtime.start(ctypes.byref(spec), worker_count())
         if not handle:
@@ -224,11 +244,15 @@ class Library:
                 pass
             runtime.free(handle)
             raise
-        outcome = runtime.outcome(handle).contents
+        outcome = Outcome.from_buffer_copy(runtime.outcome(handle).contents)
         printed = _printed(outcome)
+        runtime.free(handle)
+        return outcome, printed
+
+    def _run(self, kernel: str, spec: Spec) -> str:
+        outcome, printed = self._wait(kernel, spec)
         fault = fault_of(outcome, kernel, self._line, spec.deadline_s)
         early_exit = outcome.early_exit_line
-        runtime.free(handle)
         if fault is not None:
             fault.printed = printed
             raise fault
@@ -252,6 +276,13 @@ class Library:
                 f"variables; a GPU takes at most {MAX_STATIC} (48 KB). Make them "
                 "smaller, or take dynamic shared memory, of which a block has 227 KB"
             )
+
+    def lines_of(self, pcs: Iterable[int]) -> dict[int, int]:
+        """Return the author's line of each address behind a call, where known."""
+        asked = [pc for pc in pcs if pc not in self._lines]
+        found = source_lines(self._path, self._filename, [pc - 1 for pc in asked])
+        self._lines.update({pc: found.get(pc - 1, 0) for pc in asked})
+        return self._lines
 
     def _line(self, pc: int) -> int:
         return source_line(self._path, self._filename, pc)

@@ -70,6 +70,30 @@ CLANG_FLAGS = (
     "-fsanitize-trap=return",
     "-Wno-c++11-narrowing",
 )
+# The build that calls the trace's hooks before every access. The optimiser may drop and
+# reuse loads, as nvcc's does, but not join two lines' accesses into one, widen them, or
+# jump into a hook (its return address names the access).
+TRACED_FLAGS = (
+    "-DKWEMU_TRACED",
+    "-fsanitize=thread",
+    "-fno-optimize-sibling-calls",
+)
+TRACED_GCC_FLAGS = (
+    "-fno-tree-vectorize",
+    "-fno-tree-slp-vectorize",
+    "-fno-store-merging",
+    "-fno-code-hoisting",
+    "-fno-crossjumping",
+    "-fno-tree-tail-merge",
+)
+TRACED_CLANG_FLAGS = (
+    "-fno-vectorize",
+    "-fno-slp-vectorize",
+    "-mllvm",
+    "-tsan-instrument-func-entry-exit=0",
+    "-mllvm",
+    "-tsan-instrument-read-before-write=1",
+)
 # A learner's slip that a GPU would not forgive, and nothing that is only style.
 WARNINGS = (
     "-Wuninitialized",
@@ -92,11 +116,16 @@ class Compiler:
     is_clang: bool
     version: str
     identity: str
+    traced: bool = False
 
     @property
     def flags(self) -> tuple[str, ...]:
         """The flags that the prelude and every kernel are compiled with."""
-        return COMMON_FLAGS + (CLANG_FLAGS if self.is_clang else GCC_FLAGS)
+        flags = COMMON_FLAGS + (CLANG_FLAGS if self.is_clang else GCC_FLAGS)
+        if self.traced:
+            flags += TRACED_FLAGS
+            flags += TRACED_CLANG_FLAGS if self.is_clang else TRACED_GCC_FLAGS
+        return flags
 
 
 def find_compiler() -> Compiler:
@@ -228,7 +257,8 @@ def runtime_library(compiler: Compiler) -> Path:
 
 def prelude_options(compiler: Compiler) -> list[str]:
     """Return the options that put the precompiled prelude before a source."""
-    key = digest("prelude", compiler.identity, processor(), headers_digest())
+    what = "traced prelude" if compiler.traced else "prelude"
+    key = digest(what, compiler.identity, processor(), headers_digest())
     stub = cached("emulator", key, ".h", _write_stub)
     suffix = ".h.pch" if compiler.is_clang else ".h.gch"
 

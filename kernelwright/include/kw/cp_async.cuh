@@ -48,7 +48,7 @@ __device__ __forceinline__ void cp_async_wait_all() {
 #else  // the emulator
 
 template <int Bytes>
-inline void cp_async(void* shared, const void* global, bool valid = true,
+__forceinline__ void cp_async(void* shared, const void* global, bool valid = true,
                      int line = __builtin_LINE()) {
     static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16,
                   "cp.async moves 4, 8 or 16 bytes");
@@ -58,16 +58,16 @@ inline void cp_async(void* shared, const void* global, bool valid = true,
     kwemu_copy_async(shared, global, Bytes, valid ? Bytes : 0);
 }
 
-inline void cp_async_commit() {
+__forceinline__ void cp_async_commit() {
     kwemu_copy_commit();
 }
 
 template <int Newest>
-inline void cp_async_wait() {
+__forceinline__ void cp_async_wait() {
     kwemu_copy_wait(Newest);
 }
 
-inline void cp_async_wait_all() {
+__forceinline__ void cp_async_wait_all() {
     kwemu_copy_commit();
     kwemu_copy_wait(0);
 }

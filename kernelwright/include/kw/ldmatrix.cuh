@@ -62,7 +62,7 @@ __device__ __forceinline__ void ldmatrix_trans(unsigned (&out)[Count],
 #else  // the emulator
 
 template <int Count>
-inline void ldmatrix(unsigned (&out)[Count], const void* row,
+__forceinline__ void ldmatrix(unsigned (&out)[Count], const void* row,
                      int line = __builtin_LINE()) {
     static_assert(Count == 1 || Count == 2 || Count == 4,
                   "ldmatrix loads 1, 2 or 4 matrices");
@@ -70,7 +70,7 @@ inline void ldmatrix(unsigned (&out)[Count], const void* row,
 }
 
 template <int Count>
-inline void ldmatrix_trans(unsigned (&out)[Count], const void* row,
+__forceinline__ void ldmatrix_trans(unsigned (&out)[Count], const void* row,
                            int line = __builtin_LINE()) {
     static_assert(Count == 1 || Count == 2 || Count == 4,
                   "ldmatrix loads 1, 2 or 4 matrices");

@@ -196,11 +196,6 @@ def test_more_static_shared_memory_than_a_gpu_has(compiler):
         Library.build(source, filename="kernel.cu", kernels=["k<110>", "k<128>"])
 
 
-def test_the_traced_build_is_refused_by_name():
-    with pytest.raises(ToolchainError, match="traced=True"):
-        Library.build("", filename="k.cu", kernels=[], traced=True)
-
-
 def test_mask_blanks_comments_and_strings_and_keeps_places():
     source = 'a "b//c" // d "e"\n/* f\n g */ h \'"\' R"(i\n"j)" k 1\'000'
     masked = mask(source)

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "state.h"
+#include "trace.h"
 
 using namespace kwemu;
 
@@ -10,6 +11,8 @@ namespace kwemu {
 void Worker::finish_meeting(Warp& warp, unsigned number, Meeting& meeting) {
     unsigned came = meeting.arrived;
     (void)warp;
+    if (tracer)
+        tracer->meeting(number, meeting.mask, came, meeting.operation, meeting.line);
     locked = true;
     meeting.combine(meeting.lanes, came);
     locked = false;
@@ -141,6 +144,7 @@ void kwemu_meet(unsigned mask, int operation, void* own, kwemu_combine combine,
     if (!meeting->arrived) {
         meeting->mask = mask;
         meeting->operation = operation;
+        meeting->line = line;
         meeting->combine = combine;
     } else if (meeting->operation != operation) {
         unsigned other = number * 32 + __builtin_ctz(meeting->arrived);
@@ -194,6 +198,12 @@ void kwemu_yield() {
 
 void kwemu_copy_async(void* to, const void* from, unsigned size, unsigned valid) {
     Worker& worker = *self;
+    if (worker.tracer) {
+        uint64_t pc = reinterpret_cast<uint64_t>(__builtin_return_address(0));
+        uint64_t source = reinterpret_cast<uint64_t>(from);
+        if (valid) worker.tracer->access(source, valid, kAsyncLoad, pc);
+        worker.tracer->access(reinterpret_cast<uint64_t>(to), size, kAsyncStore, pc);
+    }
     if (worker.copies.empty()) worker.copies.resize(kMaxThreads);
     if (worker.copies_in_use <= worker.current)
         worker.copies_in_use = worker.current + 1;
@@ -225,6 +235,9 @@ void kwemu_copy_wait(unsigned newest_still_open) {
     for (const Copy& copy : copies.pending) {
         if (copy.group + newest_still_open < copies.open_group) {
             memcpy(copy.to, copy.bytes, copy.size);
+            if (worker.tracer)
+                worker.tracer->copy_arrived(reinterpret_cast<uint64_t>(copy.to),
+                                            copy.size);
         } else {
             copies.pending[kept++] = copy;
         }

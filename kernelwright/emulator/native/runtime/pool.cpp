@@ -7,6 +7,7 @@
 #include <new>
 
 #include "state.h"
+#include "trace.h"
 
 namespace kwemu {
 
@@ -197,11 +198,14 @@ void Worker::run_launch(Launch* task) {
         if (number >= task->blocks) break;
         run_block(number);
     }
+    tracer = nullptr;
     launch = nullptr;
 }
 
 void Worker::run_block(uint64_t number) {
     const Spec& spec = launch->spec;
+    uint32_t which = static_cast<uint32_t>(number);
+    if (spec.trace) number = static_cast<Trace*>(spec.trace)->blocks[which];
     block[0] = static_cast<unsigned>(number % spec.grid[0]);
     block[1] = static_cast<unsigned>(number / spec.grid[0] % spec.grid[1]);
     block[2] = static_cast<unsigned>(number / spec.grid[0] / spec.grid[1]);
@@ -222,6 +226,7 @@ void Worker::run_block(uint64_t number) {
         if (spec.tls_bytes) memset(tls_address(&place), 0xff, spec.tls_bytes);
         memset(dynamic_shared, 0xff, spec.shared_bytes);
     }
+    if (spec.trace) trace_begin_block(*this, number, which);
     current = 0;
     take_stack(0);
     ++switches;
@@ -229,6 +234,7 @@ void Worker::run_block(uint64_t number) {
     kwemu_switch(&scheduler_sp, sp[0]);
     in_fibers = false;
     locked = false;
+    if (tracer) tracer->end_block();
     if (end == kDeadlock && claim_outcome(kDeadlock, current)) describe_waiters();
 }
 
@@ -251,6 +257,7 @@ Launch* kwemu_launch_start(const Spec* spec, unsigned threads) {
     launch->spec = *spec;
     launch->blocks =
         static_cast<uint64_t>(spec->grid[0]) * spec->grid[1] * spec->grid[2];
+    if (spec->trace) launch->blocks = static_cast<Trace*>(spec->trace)->blocks.size();
     Guard guard(pool);
     if (!staff(pool, threads)) {
         delete launch;
@@ -325,6 +332,7 @@ void kwemu_launch_free(Launch* launch) {
 
 struct ModuleLayout {
     uint64_t load_address, text_begin, text_end, tls_module, tls_bytes, writable_bytes;
+    uint64_t image_end;
 };
 
 struct LayoutQuery {
@@ -350,6 +358,7 @@ static int look_for_module(dl_phdr_info* info, size_t, void* argument) {
             found.text_begin = begin;
             found.text_end = end;
         }
+        if (end > found.image_end) found.image_end = end;
         here = here || (query->inside >= begin && query->inside < end);
     }
     if (!here) return 0;

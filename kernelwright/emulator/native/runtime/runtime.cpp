@@ -7,3 +7,6 @@
 #include "signals.cpp"
 #include "switch_x86_64.cpp"
 #include "thread_calls.cpp"
+#include "trace_hooks.cpp"
+#include "trace_requests.cpp"
+#include "trace_shadow.cpp"

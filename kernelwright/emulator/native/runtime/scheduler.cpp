@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "state.h"
+#include "trace.h"
 
 namespace kwemu {
 
@@ -131,6 +132,7 @@ void Worker::yield() {
 
 void Worker::release_barrier() {
     unsigned count = (threads + 31) / 32;
+    if (tracer) tracer->barrier();
     if (exited != 0) {
         int nobody = 0;
         launch->early_exit_line.compare_exchange_strong(nobody, barrier_line);

@@ -86,6 +86,7 @@ struct Spec {
     uint64_t tls_module;  // its __shared__ variables
     uint64_t tls_bytes;
     double deadline_s;  // 0: none
+    void* trace;        // a Trace, or null
 };
 
 struct Launch {
@@ -108,6 +109,7 @@ struct Meeting {
     unsigned mask;
     unsigned arrived;  // 0: this slot is free
     int operation;
+    int line;
     kwemu_combine combine;
     void* lanes[32];
 };
@@ -173,6 +175,7 @@ struct Worker {
     std::vector<Copies> copies;
     unsigned copies_in_use = 0;
     char* dynamic_shared = nullptr;
+    struct Tracer* tracer = nullptr;  // while a traced launch runs
     pthread_t handle{};
     uint64_t seen_switches = 0;  // the watchdog's
     char* alternate_stack = nullptr;

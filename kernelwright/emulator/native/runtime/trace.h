@@ -35,23 +35,23 @@ struct Region {
 // Python knows this layout (tracing.py).
 struct TraceSpec {
     const Region* regions;
-    const uint64_t* blocks;     // which blocks run, in order
-    const uint8_t* tls_kind;    // for each byte: 0 nobody's, 1 shared, 2 not the author's
+    const uint64_t* blocks;   // which blocks run, in order
+    const uint8_t* tls_kind;  // for each byte: 0 nobody's, 1 shared, 2 not the author's
     uint64_t image_low, image_high;
     uint32_t region_count;
     uint32_t block_count;
-    uint32_t log_each;          // how many requests are kept whole, for each site
+    uint32_t log_each;  // how many requests are kept whole, for each site
     uint32_t log_all;
 };
 
 // One access in the source, as far as it touches one place. Python knows this layout.
 struct SiteRow {
-    uint64_t pc;                // just behind the access, relative to the load address
+    uint64_t pc;  // just behind the access, relative to the load address
     int32_t place;
     uint32_t op;
     uint32_t width;
     uint32_t logged;
-    uint64_t sample;            // an address that it touched
+    uint64_t sample;  // an address that it touched
     uint64_t requests, lanes, sectors, ideal_sectors, wavefronts, ideal_wavefronts;
 };
 
@@ -70,7 +70,7 @@ struct LogRow {
 struct ProblemRow {
     int32_t kind;
     int32_t place;
-    int32_t line, other_line;   // 0: found through the pc
+    int32_t line, other_line;  // 0: found through the pc
     uint64_t pc, other_pc;
     uint64_t address;
     uint64_t block, other_block;
@@ -86,7 +86,7 @@ struct TraceResult {
     const LogRow* log;
     const ProblemRow* problems;
     uint64_t site_count, log_count, problem_count;
-    uint64_t barriers;          // of all blocks together
+    uint64_t barriers;  // of all blocks together
     uint64_t static_low, dynamic_low;
 };
 
@@ -109,8 +109,8 @@ struct Trace {
     std::vector<Region> regions;
     std::vector<uint64_t> blocks;
     std::vector<uint8_t> tls_kind;
-    std::vector<Cell*> cells;          // a shadow for each region, mapped and not touched
-    std::vector<uint32_t*> sectors;    // a bit for each 32-byte sector that was touched
+    std::vector<Cell*> cells;        // a shadow for each region, mapped and not touched
+    std::vector<uint32_t*> sectors;  // a bit for each 32-byte sector that was touched
     std::vector<struct Tracer*> tracers;
     std::atomic<uint32_t> next_order{1};
     std::atomic_flag lock = ATOMIC_FLAG_INIT;
@@ -167,23 +167,24 @@ struct Tracer {
     uint64_t stack_low = 0, stack_high = 0;
     uint64_t text_begin = 0;
     uint32_t last_region = 0;
-    uint32_t ordinal = 0;       // of this block, in the launch
+    uint32_t ordinal = 0;  // of this block, in the launch
     uint64_t block = 0;
     uint32_t tick = 1, block_tick = 1;
     uint32_t warp_tick[kMaxWarps] = {};
     std::vector<uint32_t> pair_tick;  // [warp][lane][lane], made when first needed
-    bool wounded = false;       // a thread of this block was ended: what follows is its fault
+    bool wounded =
+        false;  // a thread of this block was ended: what follows is its fault
     uint64_t order = 0;
     uint64_t barriers = 0;
     Cell* shared_cells = nullptr;
     size_t shared_words = 0;
     Pending pending{};
-    std::vector<uint32_t> site_of;    // by offset in the text
+    std::vector<uint32_t> site_of;  // by offset in the text
     std::vector<Site> sites;
     std::vector<SiteRow> rows;
     std::vector<LogRow> log;
     std::vector<ProblemRow> problems;
-    std::vector<uint32_t> left_out;   // sites of threads that returned before a barrier
+    std::vector<uint32_t> left_out;  // sites of threads that returned before a barrier
     std::vector<Window> windows;
 
     Tracer(Trace* of, Worker* on);
@@ -194,17 +195,18 @@ struct Tracer {
     void meeting(unsigned warp, unsigned mask, unsigned came, int operation, int line);
     void access(uint64_t address, unsigned width, unsigned op, uint64_t pc);
     void flush(unsigned warp);
-    void copy_arrived(uint64_t address, unsigned width, uint64_t pc);
+    void copy_arrived(uint64_t address, unsigned width);
     void settle();
 
-   private:
-    uint32_t site(uint64_t pc, int place, unsigned op, unsigned width, uint64_t address);
+  private:
+    uint32_t site(uint64_t pc, int place, unsigned op, unsigned width,
+                  uint64_t address);
     void join(uint32_t number, uint64_t address);
     void window_full(unsigned warp, unsigned lane);
     void finish(const Request& request);
     int find_region(uint64_t address, unsigned width);
-    void touch(Cell* cells, uint64_t address, uint64_t offset, unsigned width, unsigned op,
-               uint64_t pc, int place);
+    void touch(Cell* cells, uint64_t address, uint64_t offset, unsigned width,
+               unsigned op, uint64_t pc, int place);
     bool ordered(const Touch& before) const;
     void race(const Touch& before, unsigned before_op, uint64_t address, unsigned width,
               unsigned op, uint64_t pc, int place);
@@ -213,5 +215,7 @@ struct Tracer {
     void report(const ProblemRow& row);
     [[noreturn]] void end_thread();
 };
+
+void trace_begin_block(Worker& worker, uint64_t number, uint32_t which);
 
 }  // namespace kwemu

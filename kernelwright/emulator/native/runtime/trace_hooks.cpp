@@ -34,7 +34,9 @@ void* shadow(size_t bytes) {
     return memory == MAP_FAILED ? nullptr : memory;
 }
 
-size_t words_of(const Region& region) { return (region.high - (region.low & ~3ull)) / 4 + 2; }
+size_t words_of(const Region& region) {
+    return (region.high - (region.low & ~3ull)) / 4 + 2;
+}
 size_t sector_words(const Region& region) {
     return ((region.high >> 5) - (region.low >> 5)) / 32 + 2;
 }
@@ -59,20 +61,21 @@ void trace_begin_block(Worker& worker, uint64_t number, uint32_t which) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-#define KWEMU_HOOK(size)                                                           \
-    void __tsan_read##size(void* p) {                                              \
+#define KWEMU_HOOK(size)                                                               \
+    void __tsan_read##size(void* p) {                                                  \
         seen(reinterpret_cast<uint64_t>(p), size, kLoad, __builtin_return_address(0)); \
-    }                                                                              \
-    void __tsan_write##size(void* p) {                                             \
-        seen(reinterpret_cast<uint64_t>(p), size, kStore, __builtin_return_address(0)); \
-    }                                                                              \
-    void __tsan_unaligned_read##size(void* p) {                                    \
-        seen_range(reinterpret_cast<uint64_t>(p), size, kLoad,                     \
-                   __builtin_return_address(0));                                   \
-    }                                                                              \
-    void __tsan_unaligned_write##size(void* p) {                                   \
-        seen_range(reinterpret_cast<uint64_t>(p), size, kStore,                    \
-                   __builtin_return_address(0));                                   \
+    }                                                                                  \
+    void __tsan_write##size(void* p) {                                                 \
+        seen(reinterpret_cast<uint64_t>(p), size, kStore,                              \
+             __builtin_return_address(0));                                             \
+    }                                                                                  \
+    void __tsan_unaligned_read##size(void* p) {                                        \
+        seen_range(reinterpret_cast<uint64_t>(p), size, kLoad,                         \
+                   __builtin_return_address(0));                                       \
+    }                                                                                  \
+    void __tsan_unaligned_write##size(void* p) {                                       \
+        seen_range(reinterpret_cast<uint64_t>(p), size, kStore,                        \
+                   __builtin_return_address(0));                                       \
     }
 KWEMU_HOOK(1)
 KWEMU_HOOK(2)
@@ -85,7 +88,8 @@ void __tsan_read_range(void* p, size_t size) {
     seen_range(reinterpret_cast<uint64_t>(p), size, kLoad, __builtin_return_address(0));
 }
 void __tsan_write_range(void* p, size_t size) {
-    seen_range(reinterpret_cast<uint64_t>(p), size, kStore, __builtin_return_address(0));
+    seen_range(reinterpret_cast<uint64_t>(p), size, kStore,
+               __builtin_return_address(0));
 }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
@@ -98,55 +102,58 @@ void kwemu_note(const void* p, unsigned width, unsigned op) {
     seen(reinterpret_cast<uint64_t>(p), width, op, __builtin_return_address(0));
 }
 
-#define KWEMU_ATOMICS(bits, type)                                                           \
-    type __tsan_atomic##bits##_load(const volatile type* p, int) {                          \
-        return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                        \
-    }                                                                                       \
-    void __tsan_atomic##bits##_store(volatile type* p, type v, int) {                       \
-        __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                           \
-    }                                                                                       \
-    type __tsan_atomic##bits##_exchange(volatile type* p, type v, int) {                    \
-        return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                 \
-    }                                                                                       \
-    type __tsan_atomic##bits##_fetch_add(volatile type* p, type v, int) {                   \
-        return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                  \
-    }                                                                                       \
-    type __tsan_atomic##bits##_fetch_sub(volatile type* p, type v, int) {                   \
-        return __atomic_fetch_sub(p, v, __ATOMIC_SEQ_CST);                                  \
-    }                                                                                       \
-    type __tsan_atomic##bits##_fetch_and(volatile type* p, type v, int) {                   \
-        return __atomic_fetch_and(p, v, __ATOMIC_SEQ_CST);                                  \
-    }                                                                                       \
-    type __tsan_atomic##bits##_fetch_or(volatile type* p, type v, int) {                    \
-        return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST);                                   \
-    }                                                                                       \
-    type __tsan_atomic##bits##_fetch_xor(volatile type* p, type v, int) {                   \
-        return __atomic_fetch_xor(p, v, __ATOMIC_SEQ_CST);                                  \
-    }                                                                                       \
-    type __tsan_atomic##bits##_fetch_nand(volatile type* p, type v, int) {                  \
-        return __atomic_fetch_nand(p, v, __ATOMIC_SEQ_CST);                                 \
-    }                                                                                       \
-    int __tsan_atomic##bits##_compare_exchange_strong(                                      \
-        volatile type* p, type* c, type v, int, int) {                                      \
-        return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST,                \
-                                           __ATOMIC_SEQ_CST);                               \
-    }                                                                                       \
-    int __tsan_atomic##bits##_compare_exchange_weak(                                        \
-        volatile type* p, type* c, type v, int, int) {                                      \
-        return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST,                \
-                                           __ATOMIC_SEQ_CST);                               \
-    }                                                                                       \
-    type __tsan_atomic##bits##_compare_exchange_val(                                        \
-        volatile type* p, type c, type v, int, int) {                                       \
-        __atomic_compare_exchange_n(p, &c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);   \
-        return c;                                                                           \
+#define KWEMU_ATOMICS(bits, type)                                                      \
+    type __tsan_atomic##bits##_load(const volatile type* p, int) {                     \
+        return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                   \
+    }                                                                                  \
+    void __tsan_atomic##bits##_store(volatile type* p, type v, int) {                  \
+        __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                      \
+    }                                                                                  \
+    type __tsan_atomic##bits##_exchange(volatile type* p, type v, int) {               \
+        return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                            \
+    }                                                                                  \
+    type __tsan_atomic##bits##_fetch_add(volatile type* p, type v, int) {              \
+        return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                             \
+    }                                                                                  \
+    type __tsan_atomic##bits##_fetch_sub(volatile type* p, type v, int) {              \
+        return __atomic_fetch_sub(p, v, __ATOMIC_SEQ_CST);                             \
+    }                                                                                  \
+    type __tsan_atomic##bits##_fetch_and(volatile type* p, type v, int) {              \
+        return __atomic_fetch_and(p, v, __ATOMIC_SEQ_CST);                             \
+    }                                                                                  \
+    type __tsan_atomic##bits##_fetch_or(volatile type* p, type v, int) {               \
+        return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST);                              \
+    }                                                                                  \
+    type __tsan_atomic##bits##_fetch_xor(volatile type* p, type v, int) {              \
+        return __atomic_fetch_xor(p, v, __ATOMIC_SEQ_CST);                             \
+    }                                                                                  \
+    type __tsan_atomic##bits##_fetch_nand(volatile type* p, type v, int) {             \
+        return __atomic_fetch_nand(p, v, __ATOMIC_SEQ_CST);                            \
+    }                                                                                  \
+    int __tsan_atomic##bits##_compare_exchange_strong(volatile type* p, type* c,       \
+                                                      type v, int, int) {              \
+        return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST,           \
+                                           __ATOMIC_SEQ_CST);                          \
+    }                                                                                  \
+    int __tsan_atomic##bits##_compare_exchange_weak(volatile type* p, type* c, type v, \
+                                                    int, int) {                        \
+        return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST,           \
+                                           __ATOMIC_SEQ_CST);                          \
+    }                                                                                  \
+    type __tsan_atomic##bits##_compare_exchange_val(volatile type* p, type c, type v,  \
+                                                    int, int) {                        \
+        __atomic_compare_exchange_n(p, &c, v, false, __ATOMIC_SEQ_CST,                 \
+                                    __ATOMIC_SEQ_CST);                                 \
+        return c;                                                                      \
     }
 KWEMU_ATOMICS(8, unsigned char)
 KWEMU_ATOMICS(16, unsigned short)
 KWEMU_ATOMICS(32, unsigned)
 KWEMU_ATOMICS(64, unsigned long long)
 #undef KWEMU_ATOMICS
-void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_thread_fence(int) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 void __tsan_atomic_signal_fence(int) {}
 
 Trace* kwemu_trace_new(const TraceSpec* spec) {
@@ -157,7 +164,8 @@ Trace* kwemu_trace_new(const TraceSpec* spec) {
     for (const Region& region : trace->regions) {
         bool plain = region.constant;
         trace->cells.push_back(
-            plain ? nullptr : static_cast<Cell*>(shadow(words_of(region) * sizeof(Cell))));
+            plain ? nullptr
+                  : static_cast<Cell*>(shadow(words_of(region) * sizeof(Cell))));
         trace->sectors.push_back(
             plain ? nullptr : static_cast<uint32_t*>(shadow(sector_words(region) * 4)));
     }
@@ -178,15 +186,9 @@ void kwemu_trace_result(Trace* trace, unsigned number, TraceResult* result) {
     Tracer& tracer = *trace->tracers[number];
     tracer.rows.clear();
     for (const Site& site : tracer.sites) tracer.rows.push_back(site.row);
-    *result = {tracer.rows.data(),
-               tracer.log.data(),
-               tracer.problems.data(),
-               tracer.rows.size(),
-               tracer.log.size(),
-               tracer.problems.size(),
-               tracer.barriers,
-               tracer.static_low,
-               tracer.dynamic_low};
+    *result = {tracer.rows.data(), tracer.log.data(), tracer.problems.data(),
+               tracer.rows.size(), tracer.log.size(), tracer.problems.size(),
+               tracer.barriers,    tracer.static_low, tracer.dynamic_low};
 }
 
 uint64_t kwemu_trace_unique_sectors(Trace* trace, unsigned region) {

@@ -73,7 +73,9 @@ Tracer::Tracer(Trace* of, Worker* on) : trace(of), worker(on), windows(kMaxWarps
     static_bytes = spec.tls_bytes;
     shared_bytes = spec.shared_bytes;
     dynamic_low = reinterpret_cast<uint64_t>(worker->dynamic_shared);
-    struct { size_t module, offset; } place{spec.tls_module, 0};
+    struct {
+        size_t module, offset;
+    } place{spec.tls_module, 0};
     extern void* tls_address(void*);
     if (static_bytes) static_low = reinterpret_cast<uint64_t>(tls_address(&place));
     shared_words = (static_bytes + 3) / 4 + (shared_bytes + 3) / 4 + 8;
@@ -107,8 +109,8 @@ void Tracer::end_block() {
     for (unsigned warp = 0; warp < kMaxWarps; ++warp) flush(warp);
 }
 
-uint32_t Tracer::site(
-    uint64_t pc, int place, unsigned op, unsigned width, uint64_t address) {
+uint32_t Tracer::site(uint64_t pc, int place, unsigned op, unsigned width,
+                      uint64_t address) {
     uint32_t* link = &site_of[pc - text_begin];
     while (*link != kNone) {
         Site& known = sites[*link];
@@ -151,7 +153,8 @@ void Tracer::join(uint32_t number, uint64_t address) {
         chain = {window.number, kNone, kNone, 0};
     } else {
         at = chain.head;
-        while (at != kNone && window.requests[at].mask & bit) at = window.requests[at].after;
+        while (at != kNone && window.requests[at].mask & bit)
+            at = window.requests[at].after;
         if (at != kNone) {
             window.requests[at].mask |= bit;
             window.requests[at].address[lane] = address;
@@ -159,7 +162,8 @@ void Tracer::join(uint32_t number, uint64_t address) {
             return;
         }
     }
-    if (window.requests.size() <= window.used) window.requests.resize(window.used * 2 + 64);
+    if (window.requests.size() <= window.used)
+        window.requests.resize(window.used * 2 + 64);
     at = window.used++;
     Request& fresh = window.requests[at];
     fresh.site = number;
@@ -203,8 +207,10 @@ void Tracer::flush(unsigned warp) {
             if (request.mask & left) left_out.push_back(request.site);
             if (site.row.logged < trace->spec.log_each &&
                 log.size() < trace->spec.log_all) {
-                LogRow row{request.site, request.mask, warp, 0, block, request.order, {}};
-                for (uint32_t b = request.before; b != kNone; b = window.requests[b].before)
+                LogRow row{request.site, request.mask,  warp, 0,
+                           block,        request.order, {}};
+                for (uint32_t b = request.before; b != kNone;
+                     b = window.requests[b].before)
                     ++row.occurrence;
                 for (unsigned l = 0; l < 32; ++l)
                     if (request.mask >> l & 1) row.address[l] = request.address[l];

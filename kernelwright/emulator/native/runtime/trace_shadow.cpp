@@ -12,7 +12,9 @@ namespace {
 
 constexpr uint32_t kAtomicBit = 1u << 8;
 
-bool writes(unsigned op) { return op == kStore || op == kAtomic || op == kAsyncStore; }
+bool writes(unsigned op) {
+    return op == kStore || op == kAtomic || op == kAsyncStore;
+}
 
 }  // namespace
 
@@ -45,7 +47,8 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
         if (!writes(op) || atomic) {
             bool must_know = shared || trace->regions[place].unwritten;
             if (must_know && (written & mask) != mask) {
-                if (!wounded) report(problem(kUnwritten, address, width, op, pc, place));
+                if (!wounded)
+                    report(problem(kUnwritten, address, width, op, pc, place));
                 // Once a word: what follows from it is no news.
                 cell.write = {who, tick, pc_bits | (written | mask) << 4};
                 continue;
@@ -55,20 +58,22 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
         if (current && !conflicted && (cell.write.meta & mask) && !both_atomic &&
             !ordered(cell.write)) {
             conflicted = true;
-            race(cell.write, cell.write.meta & kAtomicBit ? kAtomic : kStore, address, width,
-                 op, pc, place);
+            race(cell.write, cell.write.meta & kAtomicBit ? kAtomic : kStore, address,
+                 width, op, pc, place);
         }
         if (writes(op)) {
             for (Touch& read : cell.read) {
                 bool here = shared ? read.who >> 10 == ordinal : read.who != 0;
-                if (!here || conflicted || !(read.meta & mask) || ordered(read)) continue;
+                if (!here || conflicted || !(read.meta & mask) || ordered(read))
+                    continue;
                 conflicted = true;
                 race(read, kLoad, address, width, op, pc, place);
             }
             unsigned now = written | mask;
             // An asynchronous copy in flight: nobody may read the bytes yet.
             if (op == kAsyncStore) now = written & ~mask;
-            cell.write = {who, tick, pc_bits | now << 4 | mask | (atomic ? kAtomicBit : 0)};
+            cell.write = {who, tick,
+                          pc_bits | now << 4 | mask | (atomic ? kAtomicBit : 0)};
         } else if (cell.read[0].who != who) {
             // Readers of two blocks conflict with any writer: no need to know a third.
             bool full = !shared && cell.read[0].who && cell.read[1].who &&
@@ -82,8 +87,8 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
     }
 }
 
-void Tracer::race(const Touch& before, unsigned before_op, uint64_t address, unsigned width,
-                  unsigned op, uint64_t pc, int place) {
+void Tracer::race(const Touch& before, unsigned before_op, uint64_t address,
+                  unsigned width, unsigned op, uint64_t pc, int place) {
     if (wounded) return;
     ProblemRow row = problem(kRace, address, width, op, pc, place);
     row.other_pc = (before.meta >> 9) + text_begin - worker->launch->spec.load_address;
@@ -110,8 +115,8 @@ void Tracer::settle() {
     if (memcmp(pending.before, now, pending.width) != 0) report(pending.problem);
 }
 
-ProblemRow Tracer::problem(ProblemKind kind, uint64_t address, unsigned width, unsigned op,
-                           uint64_t pc, int place) {
+ProblemRow Tracer::problem(ProblemKind kind, uint64_t address, unsigned width,
+                           unsigned op, uint64_t pc, int place) {
     ProblemRow row{};
     row.kind = kind;
     row.place = place;
@@ -127,8 +132,9 @@ ProblemRow Tracer::problem(ProblemKind kind, uint64_t address, unsigned width, u
 
 void Tracer::report(const ProblemRow& row) {
     for (ProblemRow& known : problems) {
-        if (known.kind == row.kind && known.pc == row.pc && known.other_pc == row.other_pc &&
-            known.line == row.line && known.place == row.place) {
+        if (known.kind == row.kind && known.pc == row.pc &&
+            known.other_pc == row.other_pc && known.line == row.line &&
+            known.place == row.place) {
             ++known.count;
             return;
         }
@@ -161,7 +167,8 @@ void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) 
         if (*kind == 2) return;
         place = kStaticShared;
         cells = shared_cells;
-        if (*kind != 1 || offset + width > static_bytes || kind[width - 1] != 1) cells = nullptr;
+        if (*kind != 1 || offset + width > static_bytes || kind[width - 1] != 1)
+            cells = nullptr;
     } else if ((offset = address - dynamic_low) < kDynamicShared + kPage) {
         place = kDynamicShared_;
         cells = shared_cells + (static_bytes + 3) / 4;
@@ -170,7 +177,8 @@ void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) 
         place = find_region(address, width);
         if (place < 0) {
             if (address >= stack_low && address < stack_high) return;
-            if (address >= trace->spec.image_low && address < trace->spec.image_high) return;
+            if (address >= trace->spec.image_low && address < trace->spec.image_high)
+                return;
             cells = nullptr;
             place = 0x7fffffff;
         } else {
@@ -193,7 +201,7 @@ void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) 
 }
 
 // The bytes of an asynchronous copy are there, for the thread that waited.
-void Tracer::copy_arrived(uint64_t address, unsigned width, uint64_t) {
+void Tracer::copy_arrived(uint64_t address, unsigned width) {
     Cell* cells = shared_cells;
     uint64_t offset = address - static_low;
     if (offset >= static_bytes) {
@@ -235,10 +243,12 @@ void Tracer::barrier() {
     (void)some_left;
 }
 
-void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation, int line) {
+void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
+                     int line) {
     settle();
     unsigned first = warp * 32;
-    unsigned there = worker->threads - first >= 32 ? ~0u : (1u << (worker->threads - first)) - 1;
+    unsigned there =
+        worker->threads - first >= 32 ? ~0u : (1u << (worker->threads - first)) - 1;
     unsigned absent = mask & there & ~came;
     if (absent && !wounded) {
         ProblemRow row = problem(kAbsentLane, 0, 0, 0, 0, 0x7fffffff);
@@ -251,7 +261,8 @@ void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
     }
     if (came == (there & ~worker->warps[warp].exited)) flush(warp);
     // A shuffle or a vote orders no memory; these do.
-    if (operation != KWEMU_SYNCWARP && operation != KWEMU_GROUP && operation != KWEMU_MMA)
+    if (operation != KWEMU_SYNCWARP && operation != KWEMU_GROUP &&
+        operation != KWEMU_MMA)
         return;
     ++tick;
     if (came == (there & ~worker->warps[warp].exited)) {

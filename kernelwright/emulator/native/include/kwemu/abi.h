@@ -80,6 +80,10 @@ int kwemu_printf(const char* format, ...) __attribute__((format(printf, 1, 2)));
 float kwemu_round_float(int operation, int mode, float a, float b, float c);
 double kwemu_round_double(int operation, int mode, double a, double b, double c);
 
+// Only in the traced build: an access that is not a plain load or store; `operation` is
+// AccessOp in runtime/trace.h.
+void kwemu_note(const void* address, unsigned width, unsigned operation);
+
 [[noreturn]] void kwemu_assert_failed(const char* expression, int line);
 [[noreturn]] void kwemu_trap(int line);
 [[noreturn]] void kwemu_misuse(const char* what, int line);

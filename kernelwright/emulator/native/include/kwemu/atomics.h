@@ -4,6 +4,13 @@
 #ifndef KWEMU_ATOMICS_H
 #define KWEMU_ATOMICS_H
 
+// The trace hears of an atomic once, from where the author wrote it.
+#ifdef KWEMU_TRACED
+#define KWEMU_NOTE_ATOMIC(address) kwemu_note(address, sizeof *(address), 2)
+#else
+#define KWEMU_NOTE_ATOMIC(address) static_cast<void>(0)
+#endif
+
 template <class T>
 inline T kwemu_exchange(T* address, T value) {
     T old = __atomic_exchange_n(address, value, __ATOMIC_RELAXED);
@@ -49,6 +56,7 @@ inline T kwemu_update(T* address, Operation operation) {
 
 #define KWEMU_ATOMIC(name, type, expression)      \
     inline type name(type* address, type value) { \
+        KWEMU_NOTE_ATOMIC(address);               \
         return expression;                        \
     }                                             \
     KWEMU_SCOPES(name, type, (type * address, type value), (address, value))
@@ -67,6 +75,7 @@ inline T kwemu_update(T* address, Operation operation) {
     KWEMU_ATOMIC(atomicXor, type,                                                      \
                  __atomic_fetch_xor(address, value, __ATOMIC_RELAXED))                 \
     inline type atomicCAS(type* address, type compare, type value) {                   \
+        KWEMU_NOTE_ATOMIC(address);                                                    \
         return kwemu_compare_swap(address, compare, value);                            \
     }                                                                                  \
     KWEMU_SCOPES(atomicCAS, type, (type * address, type compare, type value),          \
@@ -107,6 +116,7 @@ KWEMU_ATOMIC_INTEGER(unsigned long)
 KWEMU_ATOMIC(atomicAdd, unsigned long, kwemu_add(address, value))
 
 inline float atomicExch(float* address, float value) {
+    KWEMU_NOTE_ATOMIC(address);
     unsigned bits;
     memcpy(&bits, &value, sizeof bits);
     bits = kwemu_exchange(reinterpret_cast<unsigned*>(address), bits);
@@ -117,6 +127,7 @@ KWEMU_SCOPES(atomicExch, float, (float* address, float value), (address, value))
 
 inline unsigned short atomicCAS(unsigned short* address, unsigned short compare,
                                 unsigned short value) {
+    KWEMU_NOTE_ATOMIC(address);
     return kwemu_compare_swap(address, compare, value);
 }
 

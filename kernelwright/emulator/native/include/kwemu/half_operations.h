@@ -5,7 +5,11 @@ namespace KWEMU_NAMESPACE {
 
 struct alignas(4) KWEMU_H2 {
     KWEMU_H x, y;
+#ifdef KWEMU_TRACED
+    KWEMU_WHOLE(KWEMU_H2)
+#else
     KWEMU_H2() = default;
+#endif
     KWEMU_H2(KWEMU_H x, KWEMU_H y) : x(x), y(y) {}
 };
 
@@ -153,9 +157,11 @@ inline float __high2float(KWEMU_H2 v) {
 // ---- atomics ---------------------------------------------------------------------------
 
 inline KWEMU_H atomicAdd(KWEMU_H* address, KWEMU_H value) {
+    KWEMU_NOTE_ATOMIC(address);
     return kwemu_update(address, [=](KWEMU_H x) { return x + value; });
 }
 inline KWEMU_H2 atomicAdd(KWEMU_H2* address, KWEMU_H2 value) {
+    KWEMU_NOTE_ATOMIC(address);
     return kwemu_update(address, [=](KWEMU_H2 x) { return x + value; });
 }
 

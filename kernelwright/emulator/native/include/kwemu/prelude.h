@@ -20,7 +20,15 @@
 #include <utility>
 
 #include "abi.h"
+#include "whole.h"
 #include "keywords.h"
+
+// A function of ours that touches memory for the author must be part of the author's
+// line, or the trace would put the access on a line of a header.
+#ifdef KWEMU_TRACED
+#define inline inline __attribute__((always_inline))
+#endif
+
 #include "vector_types.h"
 #include "indices.h"
 #include "warp.h"
@@ -34,5 +42,9 @@
 #include "cooperative_groups.h"
 #include "output.h"
 #include "thunk.h"
+
+#ifdef KWEMU_TRACED
+#undef inline
+#endif
 
 #endif  // KWEMU_PRELUDE_H

@@ -2,6 +2,9 @@
 #ifndef KWEMU_THUNK_H
 #define KWEMU_THUNK_H
 
+// The parameters are in constant memory on a GPU: reading them is no access.
+#define KWEMU_UNTRACED __attribute__((noinline, no_sanitize("thread")))
+
 namespace kwemu {
 
 template <class Function>
@@ -16,7 +19,7 @@ struct Call<void(Parameters...)> {
     static constexpr unsigned sizes[count + 1] = {sizeof(Parameters)..., 0};
 
     template <void (*kernel)(Parameters...), size_t... I>
-    static void run(void** arguments, std::index_sequence<I...>) {
+    KWEMU_UNTRACED static void run(void** arguments, std::index_sequence<I...>) {
         (void)arguments;
         kernel(*static_cast<std::remove_cv_t<Parameters>*>(arguments[I])...);
     }

@@ -1,6 +1,20 @@
 // CUDA's vector types: aligned as on the GPU, so that a float4 moves as one 16-byte access.
 #ifndef KWEMU_VECTOR_TYPES_H
 #define KWEMU_VECTOR_TYPES_H
+
+#ifdef KWEMU_TRACED
+#define KWEMU_WHOLE_VECTOR2(name, type) \
+    KWEMU_WHOLE(name)                   \
+    constexpr name(type x, type y = {}) : x(x), y(y) {}
+#define KWEMU_WHOLE_VECTOR4(name, type)                           \
+    KWEMU_WHOLE(name)                                             \
+    constexpr name(type x, type y = {}, type z = {}, type w = {}) \
+        : x(x), y(y), z(z), w(w) {}
+#else
+#define KWEMU_WHOLE_VECTOR2(name, type)
+#define KWEMU_WHOLE_VECTOR4(name, type)
+#endif
+
 // name: the prefix; type: of an element; a2, a4: the alignment of two and of four.
 #define KWEMU_VECTOR(name, type, a2, a4)                               \
     struct name##1 {                                                   \
@@ -8,12 +22,14 @@
     };                                                                 \
     struct alignas(a2) name##2 {                                       \
         type x, y;                                                     \
+        KWEMU_WHOLE_VECTOR2(name##2, type)                             \
     };                                                                 \
     struct name##3 {                                                   \
         type x, y, z;                                                  \
     };                                                                 \
     struct alignas(a4) name##4 {                                       \
         type x, y, z, w;                                               \
+        KWEMU_WHOLE_VECTOR4(name##4, type)                             \
     };                                                                 \
     constexpr name##1 make_##name##1(type x) {                         \
         return {x};                                                    \
@@ -41,6 +57,8 @@ KWEMU_VECTOR(float, float, 8, 16)
 KWEMU_VECTOR(double, double, 16, 16)
 
 #undef KWEMU_VECTOR
+#undef KWEMU_WHOLE_VECTOR2
+#undef KWEMU_WHOLE_VECTOR4
 
 struct dim3 {
     unsigned int x, y, z;

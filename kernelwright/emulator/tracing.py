@@ -1,0 +1,196 @@
+"""Run a kernel under the trace and bring what was recorded to Python."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernelwright.emulator.launch import Outcome, Spec
+from kernelwright.emulator.symbols import Variable
+
+# Of each access in the source, this many requests are kept whole for pictures, and of a
+# launch this many in all: at 300 bytes each they take at most 5 MB a worker.
+LOGGED_EACH = 256
+LOGGED_ALL = 16384
+
+LOAD, STORE, ATOMIC, ASYNC_LOAD, ASYNC_STORE = range(5)
+STATIC_SHARED, DYNAMIC_SHARED, NOWHERE = -1, -2, 0x7FFFFFFF
+RACE, OUT_OF_BOUNDS, MISALIGNED, UNWRITTEN = 1, 2, 3, 4
+DIVERGENT_BARRIER, ABSENT_LANE, EARLY_EXIT = 5, 6, 7
+
+
+class Region(ctypes.Structure):
+    """Memory that a launch may touch; ``Region`` in runtime/trace.h."""
+
+    _fields_ = [
+        ("low", ctypes.c_uint64),
+        ("high", ctypes.c_uint64),
+        ("constant", ctypes.c_uint32),
+        ("unwritten", ctypes.c_uint32),
+    ]
+
+
+class TraceSpec(ctypes.Structure):
+    """What is traced; ``TraceSpec`` in runtime/trace.h."""
+
+    _fields_ = [
+        ("regions", ctypes.POINTER(Region)),
+        ("blocks", ctypes.c_void_p),
+        ("tls_kind", ctypes.c_void_p),
+        ("image_low", ctypes.c_uint64),
+        ("image_high", ctypes.c_uint64),
+        ("region_count", ctypes.c_uint32),
+        ("block_count", ctypes.c_uint32),
+        ("log_each", ctypes.c_uint32),
+        ("log_all", ctypes.c_uint32),
+    ]
+
+
+class TraceResult(ctypes.Structure):
+    """What one worker recorded; ``TraceResult`` in runtime/trace.h."""
+
+    _fields_ = [
+        ("sites", ctypes.c_void_p),
+        ("log", ctypes.c_void_p),
+        ("problems", ctypes.c_void_p),
+        ("site_count", ctypes.c_uint64),
+        ("log_count", ctypes.c_uint64),
+        ("problem_count", ctypes.c_uint64),
+        ("barriers", ctypes.c_uint64),
+        ("static_low", ctypes.c_uint64),
+        ("dynamic_low", ctypes.c_uint64),
+    ]
+
+
+SITE = np.dtype(
+    [
+        ("pc", "u8"), ("place", "i4"), ("op", "u4"), ("width", "u4"), ("logged", "u4"),
+        ("sample", "u8"), ("requests", "u8"), ("lanes", "u8"), ("sectors", "u8"),
+        ("ideal_sectors", "u8"), ("wavefronts", "u8"), ("ideal_wavefronts", "u8"),
+    ]
+)  # fmt: skip
+LOG = np.dtype(
+    [
+        ("site", "u4"), ("mask", "u4"), ("warp", "u4"), ("occurrence", "u4"),
+        ("block", "u8"), ("order", "u8"), ("address", "u8", (32,)),
+    ]
+)  # fmt: skip
+PROBLEM = np.dtype(
+    [
+        ("kind", "i4"), ("place", "i4"), ("line", "i4"), ("other_line", "i4"),
+        ("pc", "u8"), ("other_pc", "u8"), ("address", "u8"), ("block", "u8"),
+        ("other_block", "u8"), ("thread", "u4"), ("other_thread", "u4"), ("op", "u4"),
+        ("other_op", "u4"), ("width", "u4"), ("mask", "u4"), ("count", "u8"),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What one worker saw; the arrays have the layouts above."""
+
+    sites: np.ndarray
+    log: np.ndarray
+    problems: np.ndarray
+    barriers: int
+    static_low: int
+    dynamic_low: int
+
+
+@dataclass(frozen=True)
+class RawTrace:
+    """A traced launch as the runtime left it.
+
+    Args:
+        workers: one record for each worker that ran a block.
+        unique_sectors: for each region, how many of its sectors were touched.
+        outcome: how the launch ended.
+        printed: what the kernel's printf wrote.
+    """
+
+    workers: list[Recorded]
+    unique_sectors: list[int]
+    outcome: Outcome
+    printed: str
+
+
+@dataclass
+class Request:
+    """What is to be traced: the memory, the blocks, and how much is kept.
+
+    Args:
+        regions: low and high address of each buffer, whether it is constant memory,
+            whether its bytes count as never written.
+        blocks: numbers of the blocks to run, x fastest.
+    """
+
+    regions: Sequence[tuple[int, int, bool, bool]]
+    blocks: np.ndarray
+    variables: Sequence[Variable] = field(default=())
+
+
+def run(library: Any, kernel: str, spec: Spec, asked: Request) -> RawTrace:
+    """Launch under the trace and wait; a fault of the kernel is in the outcome."""
+    runtime, layout = library._runtime, library._layout
+    regions = (Region * max(len(asked.regions), 1))()
+    for number, (low, high, constant, unwritten) in enumerate(asked.regions):
+        regions[number] = Region(low, high, int(constant), int(unwritten))
+    blocks = np.ascontiguousarray(asked.blocks, dtype=np.uint64)
+    kinds = tls_kinds(asked.variables, spec.tls_bytes)
+    wanted = TraceSpec(
+        regions, blocks.ctypes.data, 0, layout.load_address, layout.image_end,
+        len(asked.regions), len(blocks), LOGGED_EACH, LOGGED_ALL,
+    )  # fmt: skip
+    trace = runtime.trace_new(ctypes.byref(wanted))
+    try:
+        runtime.trace_layout(trace, kinds.ctypes.data, len(kinds))
+        spec.trace = trace
+        outcome, printed = library._wait(kernel, spec)
+        workers = [
+            _recorded(runtime, trace, number)
+            for number in range(runtime.trace_workers(trace))
+        ]
+        unique = [
+            int(runtime.trace_unique_sectors(trace, number))
+            for number in range(len(asked.regions))
+        ]
+    finally:
+        runtime.trace_free(trace)
+    return RawTrace(workers, unique, outcome, printed)
+
+
+def tls_kinds(variables: Sequence[Variable], size: int) -> np.ndarray:
+    """Say of each byte of the thread-local segment whose it is.
+
+    0: nobody's; 1: a ``__shared__`` variable's; 2: the emulator's own.
+    """
+    kinds = np.zeros(size, np.uint8)
+    for variable in variables:
+        if not variable.thread_local:
+            continue
+        ours = "kwemu" in variable.name or variable.name.startswith("_ZGV")
+        kinds[variable.offset : variable.offset + variable.size] = 2 if ours else 1
+    return kinds
+
+
+def _recorded(runtime: Any, trace: int, number: int) -> Recorded:
+    result = TraceResult()
+    runtime.trace_result(trace, number, ctypes.byref(result))
+    return Recorded(
+        _copied(result.sites, result.site_count, SITE),
+        _copied(result.log, result.log_count, LOG),
+        _copied(result.problems, result.problem_count, PROBLEM),
+        int(result.barriers),
+        int(result.static_low),
+        int(result.dynamic_low),
+    )
+
+
+def _copied(address: int | None, count: int, layout: np.dtype[Any]) -> np.ndarray:
+    if not count or not address:
+        return np.zeros(0, layout)
+    return np.frombuffer(ctypes.string_at(address, count * layout.itemsize), layout)

@@ -1,0 +1,190 @@
+"""Run a traced launch and write the report."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernelwright.cuda.arguments import as_tensor, pack_arguments
+from kernelwright.cuda.ctypes_map import ELEMENTS
+from kernelwright.cuda.diagnostics import compile_error
+from kernelwright.cuda.kernel import Launcher
+from kernelwright.cuda.signature import Signature, parse_signature
+from kernelwright.emulator.library import Library
+from kernelwright.emulator.symbols import Variable, variables_of
+from kernelwright.emulator.tracing import Request as Asked
+from kernelwright.emulator.tracing import run
+from kernelwright.errors import ArgumentError, CompileError
+from kernelwright.trace.face import Tracer
+from kernelwright.trace.lines import line_accesses, requests_of
+from kernelwright.trace.memory import GuardedMemory
+from kernelwright.trace.names import (
+    SharedVariables,
+    constant_names,
+    dynamic_name,
+    parameter_names,
+    short_name,
+)
+from kernelwright.trace.places import Places
+from kernelwright.trace.problems import problems_of
+from kernelwright.trace.report import TraceReport
+
+# A traced launch is interactive: one that takes longer does not end.
+DEADLINE_S = 60.0
+_MOST_LIBRARIES = 16
+
+_libraries: OrderedDict[tuple[str, str, str], Library] = OrderedDict()
+
+
+def library_of(source: str, filename: str, kernel: str) -> Library:
+    """Build a source for the trace, or take it from the last few that were built."""
+    key = (source, filename, kernel)
+    if key not in _libraries:
+        try:
+            _libraries[key] = Library.build(
+                source, filename=filename, kernels=(kernel,), traced=True
+            )
+        except CompileError as error:
+            if not error.diagnostics:
+                raise
+            raise compile_error(
+                source, filename, error.diagnostics, error.log
+            ) from None
+        while len(_libraries) > _MOST_LIBRARIES:
+            _libraries.popitem(last=False)
+    _libraries.move_to_end(key)
+    return _libraries[key]
+
+
+def trace(
+    tracer: Tracer, launcher: Launcher, arguments: tuple[Any, ...]
+) -> TraceReport:
+    """Launch a kernel under the trace."""
+    kernel = tracer.kernel
+    library = library_of(kernel.source, kernel.module.name, kernel.name)
+    signature = parse_signature(kernel.name, library.signatures[kernel.name])
+    packed, _ = pack_arguments(signature, arguments, "cpu")
+    names = parameter_names(kernel.source, kernel.name, len(arguments))
+    memory = _guarded(signature, names, arguments, tracer.unwritten)
+    for buffer in memory.buffers:
+        packed[buffer.position] = buffer.low.to_bytes(8, "little")
+    spec, kept = library._spec(
+        kernel.name, launcher.grid, launcher.block, launcher.shared, packed
+    )
+    seconds = os.environ.get("KERNELWRIGHT_DEADLINE_S")
+    spec.deadline_s = float(seconds) if seconds else DEADLINE_S
+    total = launcher.grid[0] * launcher.grid[1] * launcher.grid[2]
+    chosen = sampled(total, total if tracer.blocks == "all" else tracer.blocks)
+    variables = variables_of(library._path)
+    readable = {v.name: library._runtime.demangle(v.name.encode()) for v in variables}
+    own = _module_regions(library, variables, readable, kernel.source)
+    regions = [(low, high, False, fresh) for low, high, fresh in memory.regions]
+    regions += [(low, high, constant, False) for low, high, constant, _ in own]
+    raw = run(library, kernel.name, spec, Asked(regions, chosen, variables))
+    del kept
+    memory.copy_back()
+    places = Places(
+        memory.buffers,
+        [(low, high, name) for low, high, _, name in own],
+        SharedVariables(variables, {k: short_name(v) for k, v in readable.items()}),
+        dynamic_name(kernel.source),
+        launcher.shared,
+        launcher.grid,
+        launcher.block,
+        [constant for _, _, constant, _ in regions],
+    )
+    lines = _lines_of_all(library, raw.workers)
+    source = kernel.source.splitlines()
+    return TraceReport(
+        lines=line_accesses(raw.workers, lines, places, source),
+        problems=problems_of(
+            raw, lines, places, source, spec.deadline_s, library._line
+        ),
+        kernel=kernel.name,
+        grid=launcher.grid,
+        block=launcher.block,
+        blocks_traced=len(chosen),
+        blocks_total=total,
+        source=kernel.source,
+        unique_sectors=sum(raw.unique_sectors),
+        flops=_share(tracer.flops, len(chosen), total),
+        barriers=sum(w.barriers for w in raw.workers) / len(chosen),
+        printed=raw.printed,
+        requests=requests_of(raw.workers, lines, places),
+    )
+
+
+def sampled(total: int, wanted: int) -> np.ndarray:
+    """Return the numbers of the blocks to run: first, last, and evenly in between."""
+    count = min(total, wanted)
+    if count == 1:
+        return np.zeros(1, np.uint64)
+    return np.unique(np.linspace(0, total - 1, count).round().astype(np.uint64))
+
+
+def _share(flops: int | None, traced: int, total: int) -> int | None:
+    """Return what the traced blocks do of the launch's work."""
+    return None if flops is None else round(flops * traced / total)
+
+
+def _guarded(
+    signature: Signature,
+    names: list[str],
+    arguments: tuple[Any, ...],
+    unwritten: tuple[str | int, ...],
+) -> GuardedMemory:
+    unknown = [u for u in unwritten if u not in names and u not in range(len(names))]
+    if unknown:
+        raise ArgumentError(
+            f"{signature.name}: unwritten names {unknown[0]!r}, which is no parameter; "
+            f"there are: {', '.join(names)}."
+        )
+    tensors: list[tuple[int, str, int, bool, torch.Tensor]] = []
+    for position, (parameter, value) in enumerate(
+        zip(signature.parameters, arguments, strict=True)
+    ):
+        if parameter.pointer != 1 or value is None:
+            continue
+        tensor = as_tensor(value)
+        known = ELEMENTS.get(parameter.ctype)
+        size = tensor.element_size() * (known.lanes if known else 1)
+        fresh = names[position] in unwritten or position in unwritten
+        tensors.append((position, names[position], size, fresh, tensor))
+    return GuardedMemory(tensors)
+
+
+def _module_regions(
+    library: Library,
+    variables: tuple[Variable, ...],
+    readable: dict[str, str],
+    source: str,
+) -> list[tuple[int, int, bool, str]]:
+    """List the module's own variables: ``__constant__`` and ``__device__`` ones."""
+    layout = library._layout
+    if layout is None:
+        return []
+    constants = constant_names(source)
+    found = []
+    for variable in variables:
+        name = short_name(readable[variable.name])
+        hidden = re.match(r"kwemu|_ZT|_ZGV|DW\.|_", variable.name.removeprefix("_ZL"))
+        if variable.thread_local or (hidden and name not in source):
+            continue
+        low = layout.load_address + variable.offset
+        found.append((low, low + variable.size, name in constants, name))
+    return found
+
+
+def _lines_of_all(library: Library, workers: list[Any]) -> dict[int, int]:
+    """Find the source line of every address that the workers recorded."""
+    pcs: set[int] = set()
+    for worker in workers:
+        pcs.update(int(pc) for pc in worker.sites["pc"])
+        for name in ("pc", "other_pc"):
+            pcs.update(int(pc) for pc in worker.problems[name])
+    return library.lines_of({pc for pc in pcs if pc})

@@ -1,0 +1,133 @@
+"""A trace's report as HTML: the source with a margin of figures, problems as marks."""
+
+from __future__ import annotations
+
+import html
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from kernelwright.draw.palette import BAD, INK, LINE, MUTED
+
+if TYPE_CHECKING:
+    from kernelwright.trace.report import LineAccess, Problem, TraceReport
+
+_BOX = f"border:1px solid {LINE};border-radius:6px;overflow-x:auto;color:{INK}"
+_CELL = "padding:0 .6em;white-space:pre;text-align:left;vertical-align:top;border:0"
+_MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.85em"
+
+
+def as_html(report: TraceReport) -> str:
+    """Write a report as one HTML element that stands alone, in light and in dark."""
+    accesses: dict[int, list[LineAccess]] = defaultdict(list)
+    for access in report.lines:
+        accesses[access.line].append(access)
+    marks: dict[int, list[Problem]] = defaultdict(list)
+    for problem in report.problems:
+        for line in problem.lines:
+            marks[line].append(problem)
+    lines = report.source.splitlines()
+    shown = _shown(len(lines), {*accesses, *marks})
+    rows = []
+    before = 0
+    for number in shown:
+        if number > before + 1:
+            rows.append(
+                f'<tr><td colspan="4" style="{_CELL};color:{MUTED}">⋮</td></tr>'
+            )
+        rows.append(_row(number, lines[number - 1], accesses[number], marks[number]))
+        before = number
+    return (
+        f'<div class="kw-trace" role="group" aria-label="Trace of '
+        f'{html.escape(report.kernel)}" style="{_BOX}">'
+        f'<p style="margin:.5em .6em">{_summary(report)}</p>'
+        f'<table style="border-collapse:collapse;{_MONO}">'
+        f'<thead><tr style="color:{MUTED}">'
+        f'<th scope="col" style="{_CELL}">line</th>'
+        f'<th scope="col" style="{_CELL}">source</th>'
+        f'<th scope="col" style="{_CELL}">a request costs</th>'
+        f'<th scope="col" style="{_CELL}">requests</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table>{_problems(report)}</div>"
+    )
+
+
+def _shown(count: int, wanted: set[int]) -> list[int]:
+    """Return the lines to show: those with something to say, and their neighbours."""
+    if count <= 60:
+        return list(range(1, count + 1))
+    near = {line + step for line in wanted for step in range(-2, 3)}
+    return sorted(line for line in near if 0 < line <= count)
+
+
+def _row(
+    number: int, text: str, accesses: list[LineAccess], marks: list[Problem]
+) -> str:
+    mark = ""
+    style = ""
+    if marks:
+        kinds = ", ".join(dict.fromkeys(p.kind for p in marks))
+        title = html.escape("\n".join(p.message for p in marks), quote=True)
+        mark = (
+            f'<span style="color:{BAD};font-weight:600" title="{title}">'
+            f" ● {html.escape(kinds)}</span>"
+        )
+        style = f' style="box-shadow:inset 3px 0 {BAD}"'
+    costs = "<br>".join(_cost(access) for access in accesses)
+    counts = "<br>".join(f"{access.requests:,}" for access in accesses)
+    return (
+        f'<tr{style}><td style="{_CELL};color:{MUTED};text-align:right">{number}</td>'
+        f'<td style="{_CELL}">{html.escape(text)}{mark}</td>'
+        f'<td style="{_CELL}">{costs}</td>'
+        f'<td style="{_CELL};text-align:right;color:{MUTED}">{counts}</td></tr>'
+    )
+
+
+def _cost(access: LineAccess) -> str:
+    label = {"load": "read", "store": "write"}.get(access.op, access.op)
+    if access.space == "global":
+        got, ideal = access.sectors_per_request, access.ideal_sectors_per_request
+        unit = "sectors"
+    elif access.space == "shared":
+        got, ideal = access.wavefronts_per_request, access.ideal_wavefronts_per_request
+        unit = "wavefronts"
+    else:
+        return html.escape(f"{label} {access.buffer or access.space}")
+    figure = f"{got:.3g} of {ideal:.3g} {unit}" if got > ideal else f"{got:.3g} {unit}"
+    # More than half again of what is needed is worth a look.
+    style = f' style="color:{BAD}"' if got > 1.5 * ideal else ""
+    name = html.escape(access.buffer or access.space)
+    merges = " (may merge)" if access.merges else ""
+    tip = html.escape(access.text, quote=True)
+    return f'<span title="{tip}"{style}>{label} {name}: {figure}{merges}</span>'
+
+
+def _summary(report: TraceReport) -> str:
+    part = f"{report.blocks_traced} of {report.blocks_total} blocks traced"
+    if report.blocks_traced == report.blocks_total:
+        part = f"all {report.blocks_total} blocks traced"
+    parts = [
+        f"<b>{html.escape(report.kernel)}</b>: {part}",
+        f"{report.bytes_requested:,} bytes of global memory asked for",
+        f"{32 * report.unique_sectors:,} bytes in the sectors touched",
+    ]
+    if report.arithmetic_intensity is not None:
+        parts.append(f"{report.arithmetic_intensity:.3g} FLOP a byte")
+    found = len(report.problems)
+    parts.append(
+        f'<span style="color:{BAD}">{found} problem{"s" * (found > 1)}</span>'
+        if found
+        else "no problems"
+    )
+    return " · ".join(parts)
+
+
+def _problems(report: TraceReport) -> str:
+    if not report.problems:
+        return ""
+    items = "".join(
+        f'<li><b style="color:{BAD}">{html.escape(p.kind)}</b>: '
+        f"{html.escape(p.message)}"
+        + (f' <span style="color:{MUTED}">({p.count:,} times)</span>' * (p.count > 1))
+        + "</li>"
+        for p in report.problems
+    )
+    return f'<ol style="margin:.5em .6em .5em 2em">{items}</ol>'

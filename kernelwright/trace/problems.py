@@ -1,0 +1,175 @@
+"""From what the runtime reported to problems in the author's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernelwright.emulator import tracing
+from kernelwright.emulator.faults import fault_of
+from kernelwright.emulator.tracing import RawTrace, Recorded
+from kernelwright.trace.lines import op_name
+from kernelwright.trace.places import Place, Places
+from kernelwright.trace.report import Problem, Triple
+
+_FAULTS = {
+    "memory": "unmapped access",
+    "barrier": "divergent barrier",
+    "sync mask": "absent lane",
+    "KernelDeadlock": "deadlock",
+    "KernelTimeout": "timeout",
+}
+_DID = {"load": "reads", "store": "writes", "atomic": "updates", "async copy": "copies"}
+
+
+def problems_of(
+    raw: RawTrace,
+    lines: dict[int, int],
+    places: Places,
+    source: Sequence[str],
+    deadline_s: float,
+    line_of: Callable[[int], int],
+) -> tuple[Problem, ...]:
+    """Collect what all workers reported, alike ones together."""
+    found: dict[tuple[str, tuple[int, ...], str | None], Problem] = {}
+    for worker in raw.workers:
+        for row in worker.problems:
+            problem = _problem(row, worker, lines, places)
+            key = (problem.kind, tuple(sorted(problem.lines)), problem.buffer)
+            if key in found:
+                before = found[key]
+                total = before.count + problem.count
+                problem = Problem(
+                    before.kind, before.lines, before.block, before.threads,
+                    before.buffer, before.index, total, before.message,
+                )  # fmt: skip
+            found[key] = problem
+    problems = list(found.values())
+    fault = fault_of(raw.outcome, "the kernel", line_of, deadline_s)
+    if fault is not None:
+        kind = _FAULTS.get(type(fault).__name__) or _FAULTS.get(fault.kind, fault.kind)
+        threads = (fault.thread,) if fault.thread else ()
+        at = tuple(
+            dict.fromkeys(
+                line for line in (fault.line, raw.outcome.other_line) if line > 0
+            )
+        )
+        problems.append(
+            Problem(
+                kind, at, fault.block or (0, 0, 0), threads, None, None, 1, str(fault)
+            )
+        )
+    problems.sort(key=lambda p: (p.lines[:1], p.kind))
+    return tuple(problems)
+
+
+def _problem(
+    row: Any, worker: Recorded, lines: dict[int, int], places: Places
+) -> Problem:
+    kind = int(row["kind"])
+    where = places.find(
+        int(row["place"]), int(row["address"]), worker.static_low, worker.dynamic_low
+    )
+    block = places.block_index(int(row["block"]))
+    thread = places.thread(int(row["thread"]))
+    line = lines.get(int(row["pc"]), 0) or int(row["line"])
+    other_line = lines.get(int(row["other_pc"]), 0) or int(row["other_line"])
+    did = _DID[op_name(int(row["op"]))]
+    who = f"thread {_index(thread)} of block {_index(block)}"
+    space = places.space(int(row["place"]))
+    threads: tuple[Triple, ...] = (thread,)
+    at: tuple[int, ...] = (line,)
+    element, index = _element(where, int(row["width"]), space)
+    if kind == tracing.RACE:
+        other = places.thread(int(row["other_thread"]))
+        other_block = places.block_index(int(row["other_block"]))
+        threads, at = (other, thread), tuple(dict.fromkeys((other_line, line)))
+        first = f"thread {_index(other)} of block {_index(other_block)}"
+        before = _DID[op_name(int(row["other_op"]))]
+        mend = (
+            "put a __syncthreads() between the two, or let each thread touch its own "
+            "element"
+            if other_block == block
+            else "blocks run in any order: give each its own element, or use an atomic"
+        )
+        name = "race"
+        message = (
+            f"race on {element}: {first} {before} it on line {other_line}, {who} "
+            f"{did} it on line {line}, and nothing orders the two: {mend}"
+        )
+    elif kind == tracing.OUT_OF_BOUNDS:
+        name, message = _outside(where, element, line, who, did, space)
+    elif kind == tracing.MISALIGNED:
+        name = "misaligned"
+        width = int(row["width"])
+        message = (
+            f"line {line}: {who} {did} {width} bytes at once at byte {where.offset} of "
+            f"{where.buffer}, which is no multiple of {width}: a GPU refuses it"
+        )
+    elif kind == tracing.UNWRITTEN:
+        name = "uninitialised read"
+        message = (
+            f"line {line}: {who} {did} {element}, which nobody has written"
+            + (" in this block: write it first, in all of the block's threads' cases"
+               if space == "shared" else ": its memory was never initialised")
+        )  # fmt: skip
+    elif kind == tracing.DIVERGENT_BARRIER:
+        name = "divergent barrier"
+        at = tuple(dict.fromkeys((line, other_line)))
+        message = (
+            f"line {line}: some threads of block {_index(block)} wait at this "
+            "__syncthreads, others went past it"
+            + (f" and on to line {other_line}" if other_line else "")
+            + ": move it out of the branch, so that every thread reaches it"
+        )
+    elif kind == tracing.ABSENT_LANE:
+        name = "absent lane"
+        mask = int(row["mask"])
+        missing = ", ".join(str(i) for i in range(32) if mask >> i & 1)
+        threads = (thread, places.thread(int(row["other_thread"])))
+        message = (
+            f"line {line}: the mask of this warp operation names lanes that never come "
+            f"({missing}) in block {_index(block)}: name only the lanes that call it"
+        )
+    else:
+        name = "early exit"
+        message = (
+            f"line {line}: at this __syncthreads threads of block {_index(block)} had "
+            "already returned: keep every thread until the last barrier, and guard the "
+            "work instead"
+        )
+    return Problem(
+        name, at, block, threads, where.buffer, index, int(row["count"]), message
+    )
+
+
+def _outside(
+    where: Place, element: str, line: int, who: str, did: str, space: str
+) -> tuple[str, str]:
+    if where.buffer is None and space == "global":
+        return "unmapped access", (
+            f"line {line}: {who} {did} address {where.offset:#x}, which is a null "
+            "pointer or near one"
+        )
+    size = ""
+    if where.size:
+        count = where.size // max(where.element, 1)
+        unit = "elements" if where.element > 1 else "bytes"
+        size = f", which has {count} {unit}"
+    return "out of bounds", (
+        f"line {line}: {who} {did} {element}, outside of {where.buffer}{size}: check "
+        "the index against the size"
+    )
+
+
+def _element(where: Place, width: int, space: str) -> tuple[str, int | None]:
+    """Name an element; shared memory is counted in units of the access."""
+    if where.buffer is None:
+        return "memory", None
+    unit = width if space == "shared" or where.element <= 1 else where.element
+    index = where.offset // max(unit, 1)
+    return f"{where.buffer}[{index}]", index
+
+
+def _index(index: Triple) -> str:
+    return f"({index[0]}, {index[1]}, {index[2]})"
