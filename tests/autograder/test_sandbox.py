@@ -14,6 +14,7 @@ from autograder import sandbox
 from autograder.judge import Judge
 from autograder.submission import Cells
 from autograder.worker import landlock
+from kernelwright.cache import cache_in, cached
 
 
 @pytest.fixture
@@ -144,3 +145,19 @@ for path, mode in (({str(tmp_path / "secret")!r}, "r"), ("/usr/kw", "w")):
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
     assert (tmp_path / "mine" / "file").read_text() == "mine"
+
+
+def test_a_cache_that_is_only_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    with cache_in(shared):
+        made = cached("room", "abcdef", ".txt", lambda p: p.write_text("one"))
+    assert made.is_relative_to(shared)
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(own))
+    monkeypatch.setenv("KERNELWRIGHT_CACHE_SHARED", str(shared))
+    found = cached("room", "abcdef", ".txt", lambda p: p.write_text("two"))
+    assert found == made and found.read_text() == "one"
+    other = cached("room", "fedcba", ".txt", lambda p: p.write_text("three"))
+    assert other.is_relative_to(own)
+    assert [p.name for p in shared.rglob("*.txt")] == ["abcdef.txt"]
