@@ -17,6 +17,7 @@ from kernelwright.draw.steps import (
 BANKS, WORD = 32, 4
 _CELL, _ROW, _LEFT, _TOP = 22, 24, 110, 44
 _MOST_FRAMES, _MOST_ROWS = 16, 32
+_TILE, _TILE_ROWS = 20, 32
 _LANES_TOGETHER = {8: 16, 16: 8}  # wider accesses go by half and quarter warps
 
 Slot = dict[int, list[int]]  # bank -> the lanes that it serves in one wavefront
@@ -86,58 +87,74 @@ def tile_map(
     columns: int,
     place: Callable[[int, int], int] = lambda row, column: column,
     *,
+    reads: Callable[[int, int], tuple[int, int]] = lambda lane, step: (lane, step),
     caption: str = "",
 ) -> Steps:
-    """Draw a tile of 32 rows in shared memory, and the banks that a column touches.
+    """Draw a tile of 32 rows in shared memory, and the banks that a warp touches.
 
     Args:
         columns: floats in a row of the tile, the padding included.
         place: where in its row the element (row, column) is kept; a swizzle.
+        reads: row and column of the element that a lane wants in one of 32 steps;
+            by default lane r wants row r of one column.
         caption: said below the picture.
     """
-    rows = 32
-    cell = 20
-    side = cell - 2
-    # One path for all empty places: a thousand boxes would be a large figure.
-    squares = "".join(
-        f"M{_LEFT + c * cell} {_TOP + r * cell}h{side}v{side}h-{side}z"
-        for r in range(rows)
-        for c in range(columns)
-    )
-    grid = f'<path class="kw-none" d="{squares}"/>'
-    frames = []
-    for column in range(32):
-        parts, seen = [], dict[int, int]()
-        for row in range(rows):
-            at = place(row, column)
-            bank = (row * columns + at) % BANKS
-            again = bank in seen
-            seen[bank] = seen.get(bank, 0) + 1
-            x, y = _LEFT + at * cell, _TOP + row * cell
-            parts.append(_box(x, y, cell - 2, cell - 2, wrong=again))
-            parts.append(palette.text(x + cell / 2 - 1, y + 14, str(bank)))
-        wave = max(seen.values())
-        words = (
-            f"a warp reads column {column}: 32 words in {len(seen)} "
-            f"bank{'' if len(seen) == 1 else 's'}, {wave} "
-            f"wavefront{'' if wave == 1 else 's'}"
-        )
-        frames.append(Frame("".join(parts), words))
+    frames = [_tile_frame(columns, place, reads, step) for step in range(_TILE_ROWS)]
     labels = [
-        palette.text(_LEFT - 8, _TOP + row * cell + 15, f"row {row}", class_="kw-row")
-        for row in range(0, rows, 4)
+        palette.text(_LEFT - 8, _TOP + row * _TILE + 15, f"row {row}", class_="kw-row")
+        for row in range(0, _TILE_ROWS, 4)
     ]
     head = palette.text(
         _LEFT, 26, "the tile; numbers are banks, red ones are busy", class_="kw-head"
     )
+    every = [(row, at) for row in range(_TILE_ROWS) for at in range(columns)]
     return Steps(
         frames,
-        head + "".join(labels) + grid,
-        _LEFT + max(columns, 33) * cell + 6,
-        _TOP + rows * cell + 6,
-        "Column",
-        caption or f"A tile of 32 rows with {columns} floats each.",
+        head + "".join(labels) + _squares(every, "kw-none"),
+        _LEFT + max(columns, 33) * _TILE + 6,
+        _TOP + _TILE_ROWS * _TILE + 6,
+        "Step",
+        caption
+        or f"A tile of 32 rows with {columns} floats each; a warp reads a column.",
     )
+
+
+def _tile_frame(
+    columns: int,
+    place: Callable[[int, int], int],
+    reads: Callable[[int, int], tuple[int, int]],
+    step: int,
+) -> Frame:
+    seen: dict[int, int] = {}
+    free: list[tuple[int, int]] = []
+    busy: list[tuple[int, int]] = []
+    numbers: list[str] = []
+    for lane in range(32):
+        row, column = reads(lane, step)
+        at = place(row, column)
+        bank = (row * columns + at) % BANKS
+        (busy if bank in seen else free).append((row, at))
+        seen[bank] = seen.get(bank, 0) + 1
+        x, y = _LEFT + at * _TILE + _TILE / 2 - 1, _TOP + row * _TILE + 14
+        numbers.append(palette.text(x, y, str(bank)))
+    waves, banks = max(seen.values()), len(seen)
+    words = (
+        f"step {step}: 32 words in {banks} bank{'' if banks == 1 else 's'}, {waves} "
+        f"wavefront{'' if waves == 1 else 's'}"
+    )
+    blue = f' style="--c: {palette.series(0)}"'
+    drawn = _squares(free, "kw-used", blue) + _squares(busy, "kw-wrong")
+    return Frame(drawn + "".join(numbers), words)
+
+
+def _squares(cells: Sequence[tuple[int, int]], kind: str, more: str = "") -> str:
+    """Return cells of the tile as one path: a thousand boxes would be much text."""
+    side = _TILE - 2
+    path = "".join(
+        f"M{_LEFT + at * _TILE} {_TOP + row * _TILE}h{side}v{side}h-{side}z"
+        for row, at in cells
+    )
+    return f'<path class="{kind}"{more} d="{path}"/>'
 
 
 def _box(x: float, y: float, width: float, height: float, *, wrong: bool) -> str:

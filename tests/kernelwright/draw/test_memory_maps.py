@@ -139,8 +139,21 @@ def test_the_tile_map_shows_what_padding_and_a_swizzle_do() -> None:
     plain, padded = tile_map(32), tile_map(33)
     swizzled = tile_map(32, lambda r, c: c ^ r)
     assert "32 words in 1 bank, 32 wavefronts" in plain.frames[5].words
+    assert plain.frames[5].svg.count(">5</text>") == 32  # all in bank 5
     for drawn in (padded, swizzled):
         assert all("32 banks, 1 wavefront" in frame.words for frame in drawn.frames)
+
+
+def test_a_swizzle_by_groups_of_four_is_free_of_conflicts() -> None:
+    def reads(lane: int, step: int) -> tuple[int, int]:
+        return 4 * (lane % 8) + step % 4, 4 * (step // 4) + lane // 8
+
+    plain = tile_map(32, reads=reads)
+    padded = tile_map(36, reads=reads)
+    swizzled = tile_map(32, lambda r, c: 4 * ((c // 4) ^ (r // 4)) + c % 4, reads=reads)
+    assert all("4 banks, 8 wavefronts" in frame.words for frame in plain.frames)
+    assert all("8 banks, 4 wavefronts" in frame.words for frame in padded.frames)
+    assert all("32 banks, 1 wavefront" in frame.words for frame in swizzled.frames)
 
 
 def test_figures_stand_alone_and_share_no_names() -> None:
