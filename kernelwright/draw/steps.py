@@ -1,7 +1,8 @@
 """A figure of several frames that a slider goes through: SVG that stands alone.
 
 Each frame is drawn beforehand; the script only shows one and hides the others, so
-that without it the first is there. Nothing is fetched, no name is global.
+that without it the first is there, and no control that could not work. Nothing is
+fetched, no name is global.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from statistics import mean
 from typing import Any
 
 from kernelwright.draw import palette
+
+_SAID = 4  # frames that a terminal shows in words
 
 STYLE = f"""
 .kw-steps {{ margin: .5rem 0; max-width: 46rem; color: {palette.INK}; }}
@@ -31,28 +34,63 @@ STYLE = f"""
   stroke-width: 1.4; }}
 .kw-steps .kw-none {{ fill: none; stroke: {palette.LINE}; stroke-opacity: .45; }}
 .kw-steps .kw-gone {{ display: none; }}
+.kw-steps .kw-past {{ opacity: .3; }}
+.kw-steps .kw-scroll {{ overflow-x: auto; }}
+.kw-steps .kw-scroll:focus-visible {{ outline: 2px solid {palette.SERIES[0]}; }}
 .kw-steps .kw-control {{ display: flex; flex-wrap: wrap; gap: .3rem .7rem;
   align-items: center; margin: .4rem 0; }}
-.kw-steps input {{ flex: 1 1 12rem; min-width: 0; }}
+.kw-steps .kw-control [hidden] {{ display: none; }}
+.kw-steps input {{ flex: 1 1 9rem; min-width: 0; }}
+.kw-steps button {{ font: inherit; color: inherit; background: transparent;
+  border: 1px solid {palette.LINE}; border-radius: 4px; min-width: 5.2em;
+  padding: .15em .7em; cursor: pointer; }}
+.kw-steps button:focus-visible {{ outline: 2px solid {palette.SERIES[0]}; }}
 .kw-steps output {{ flex: 1 1 100%; min-height: 2.6em;
   font: 0.95em ui-monospace, monospace; }}
 .kw-steps figcaption {{ color: {palette.MUTED}; }}
+@media (max-width: 600px) {{ .kw-steps .kw-wide {{ min-width: 36rem; }} }}
 """
 
 SCRIPT = """
-function (id, words) {
+function (id, words, overview) {
   const root = document.getElementById(id);
   if (!root) return;
   const slider = root.querySelector("input");
+  const button = root.querySelector("button");
   const says = root.querySelector("output");
   const frames = root.querySelectorAll("g[data-frame]");
+  let timer = 0;
   const show = () => {
     const chosen = Number(slider.value);
-    frames.forEach((frame, at) =>
-      frame.classList.toggle("kw-gone", at !== chosen));
+    const all = overview && chosen === 0;
+    frames.forEach((frame, at) => {
+      const past = overview && at < chosen;
+      frame.classList.toggle("kw-past", past);
+      frame.classList.toggle("kw-gone", at !== chosen && !all && !past);
+    });
     says.textContent = words[chosen];
+    slider.setAttribute("aria-valuetext", words[chosen]);
   };
-  slider.addEventListener("input", show);
+  const stop = () => {
+    clearInterval(timer);
+    timer = 0;
+    if (button) button.textContent = "Play";
+  };
+  const step = () => {
+    if (!document.contains(root)) return stop();
+    slider.value = Number(slider.value) + 1;
+    show();
+    if (slider.value === slider.max) stop();
+  };
+  slider.addEventListener("input", () => { stop(); show(); });
+  if (button) button.addEventListener("click", () => {
+    if (timer) return stop();
+    if (slider.value === slider.max) slider.value = overview ? 0 : -1;
+    button.textContent = "Pause";
+    timer = setInterval(step, 900);
+    step();
+  });
+  root.querySelectorAll(".kw-live").forEach((part) => { part.hidden = false; });
   show();
 }
 """.strip()
@@ -81,6 +119,9 @@ class Steps:
         width, height: of the drawing.
         slider: what the slider chooses, such as ``Request``.
         caption: what the figure shows.
+        overview: the first frame shows all of them together, and each later one what
+            came before it faintly: for frames that have an order in time.
+        wide: on a phone the picture keeps a size that can be read, and scrolls.
     """
 
     frames: Sequence[Frame]
@@ -89,37 +130,53 @@ class Steps:
     height: float
     slider: str
     caption: str
+    overview: bool = False
+    wide: bool = True
 
     def __str__(self) -> str:
-        return "\n".join([self.caption, *(frame.words for frame in self.frames)])
+        words = [frame.words for frame in self.frames[:_SAID]]
+        more = len(self.frames) - len(words)
+        return "\n".join(
+            [self.caption, *words, *([f"and {more} more"] if more else [])]
+        )
 
     __repr__ = __str__
 
     def svg(self, shown: int = 0) -> str:
         """Return the picture alone, with one frame shown."""
         title = palette.unique("kw-title")
+        wide = ' class="kw-wide"' if self.wide else ""
         drawn = []
         for number, frame in enumerate(self.frames):
-            gone = "" if number == shown else ' class="kw-gone"'
-            drawn.append(f'<g data-frame="{number}"{gone}>{frame.svg}</g>')
+            kind = self._kind(number, shown)
+            drawn.append(f'<g data-frame="{number}"{kind}>{frame.svg}</g>')
         return (
-            f'<svg viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
+            f'<svg viewBox="0 0 {self.width:g} {self.height:g}" role="img"{wide} '
             f'aria-labelledby="{title}" xmlns="http://www.w3.org/2000/svg">'
             f'<title id="{title}">{html.escape(self.caption)} '
             f"{html.escape(self.frames[shown].words)}</title>"
             f"{self.base}{''.join(drawn)}</svg>"
         )
 
+    def _kind(self, number: int, shown: int) -> str:
+        if number == shown or (self.overview and shown == 0):
+            return ""
+        past = self.overview and number < shown
+        return f' class="{"kw-past" if past else "kw-gone"}"'
+
     def _repr_html_(self) -> str:
         figure = palette.unique("kw-steps")
         words = json.dumps([frame.words for frame in self.frames])
+        # A word such as </script> must not end the script.
+        words = words.replace("</", "<\\/")
         return (
-            f'<figure class="kw-steps" id="{figure}"><style>{STYLE}</style>{self.svg()}'
-            f"{self._control(figure)}"
+            f'<figure class="kw-steps" id="{figure}"><style>{STYLE}</style>'
+            # Something that scrolls must be in reach of the keyboard.
+            '<div class="kw-scroll" tabindex="0" role="group" aria-label="drawing">'
+            f"{self.svg()}</div>{self._control(figure)}"
             f"<figcaption>{html.escape(self.caption)}</figcaption>"
-            # A word such as </script> must not end the script.
-            f"<script>({SCRIPT})({json.dumps(figure)}, "
-            f"{words.replace('</', '<' + chr(92) + '/')});</script></figure>"
+            f"<script>({SCRIPT})({json.dumps(figure)}, {words}, "
+            f"{json.dumps(self.overview)});</script></figure>"
         )
 
     def _control(self, figure: str) -> str:
@@ -130,12 +187,14 @@ class Steps:
                 f'<div class="kw-control"><input type="range" min="0" max="0" hidden>'
                 f"<output>{first}</output></div>"
             )
+        play = '<button type="button" class="kw-live" hidden>Play</button>'
         return (
-            f'<div class="kw-control"><label for="{figure}-slider">'
-            f'{html.escape(self.slider)}</label><input type="range" '
-            f'id="{figure}-slider" min="0" max="{last}" value="0" '
-            f'aria-describedby="{figure}-words"><output id="{figure}-words" '
-            f'for="{figure}-slider" aria-live="polite">{first}</output></div>'
+            f'<div class="kw-control">{play}<label for="{figure}-slider" '
+            f'class="kw-live" hidden>{html.escape(self.slider)}</label>'
+            f'<input type="range" id="{figure}-slider" class="kw-live" hidden min="0" '
+            f'max="{last}" value="0" aria-describedby="{figure}-words">'
+            f'<output id="{figure}-words" for="{figure}-slider" aria-live="polite">'
+            f"{first}</output></div>"
         )
 
 
@@ -155,8 +214,9 @@ def chosen_requests(
 
 
 def spread(found: Sequence[Any], limit: int) -> Sequence[Any]:
-    """Return at most so many of them, evenly chosen."""
-    return found[:: max(1, -(-len(found) // limit))]
+    """Return at most so many requests of the first block, evenly chosen."""
+    first = [request for request in found if request.block == found[0].block]
+    return first[:: max(1, -(-len(first) // limit))]
 
 
 def nothing_to_draw(space: str, op: str) -> Steps:
