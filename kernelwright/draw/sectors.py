@@ -127,7 +127,7 @@ def _words(request: Any, sectors: int) -> str:
         f"block {tuple(request.block)}, warp {request.warp}, {request.op} "
         f"{request.occurrence + 1} of this line: {len(request.lanes)} lanes ask for "
         f"{asked} bytes; {_counted(sectors)} of 32 bytes move "
-        f"({ideal_sectors(request)} at best), {min(1, asked / (SECTOR * sectors)):.3g} "
+        f"({ideal_sectors(request)} at best), {100 * min(1, asked / (SECTOR * sectors)):.3g}% "
         "of it used"
     )
 

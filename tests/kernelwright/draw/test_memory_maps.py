@@ -94,7 +94,7 @@ def test_wavefronts(request_: Request, count: int) -> None:
 
 def test_a_sector_map_says_and_shows_what_moves() -> None:
     drawn = sector_map(Report([strided(32), strided(4)]), line=3)
-    assert "32 sectors of 32 bytes move (4 at best), 0.125 of it used" in str(drawn)
+    assert "32 sectors of 32 bytes move (4 at best), 12.5% of it used" in str(drawn)
     picture = drawn.svg()
     assert picture.count("data-frame=") == 2
     # The first frame: 32 words used, seven times as many come along.
