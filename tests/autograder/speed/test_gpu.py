@@ -53,15 +53,15 @@ def test_every_solution_earns_gold(judged, name):
     assert verdict.status == "passed", verdict.message
     assert verdict.band == "gold"
     assert verdict.rounds >= 7
-    # The plain kernel stands at 0.81 in benchmarks/results: neither clock nor overhead
-    # may put it, or a better one, far from there.
-    assert 0.75 < verdict.ratio < 1.05
+    # From a tile with bank conflicts (0.39 in benchmarks/results) to wide loads (1.02):
+    # past 1.10 the gate itself calls it an error.
+    assert 0.35 < verdict.ratio < 1.10
 
 
 def test_a_functions_own_memory_is_read_where_it_lies(judged):
     verdict = judged("vector_add_triton", ADD)
     assert verdict.status == "passed", verdict.message
-    assert 0.95 < verdict.ratio < 1.05
+    assert 0.95 < verdict.ratio < 1.10
     assert not any("clock" in flag for flag in verdict.flags)
 
 
