@@ -1,5 +1,6 @@
 """Figures drawn from the reader's own kernels: SVG, both themes, no script needed."""
 
+from kernelwright.draw.access import access_map
 from kernelwright.draw.banks import bank_map, tile_map
 from kernelwright.draw.launch import LaunchMap, launch_map
 from kernelwright.draw.machine import MachineTour, machine_tour
@@ -10,6 +11,7 @@ __all__ = [
     "LaunchMap",
     "MachineTour",
     "Steps",
+    "access_map",
     "bank_map",
     "launch_map",
     "machine_tour",

@@ -39,10 +39,10 @@ def bank_map(
         limit: how many requests the slider goes through, spread over all.
     """
     found = chosen_requests(
-        report, "shared", line, op, lambda r: len(wavefronts(r)) / _ideal(r)
+        report, "shared", line, op, lambda r: len(wavefronts(r)) / ideal_wavefronts(r)
     )
     if not found:
-        return nothing_to_draw("shared", op)
+        return nothing_to_draw("shared memory", op)
     shown = spread(found, min(limit, _MOST_FRAMES))
     served = [wavefronts(request) for request in shown]
     rows = max(min(_MOST_ROWS, len(each)) for each in served)
@@ -204,7 +204,7 @@ def _waiting(request: Any, served: Sequence[Slot]) -> set[int]:
 
 
 def _words(request: Any, served: Sequence[Slot]) -> str:
-    ideal = _ideal(request)
+    ideal = ideal_wavefronts(request)
     count = len(served)
     return (
         f"block {tuple(request.block)}, warp {request.warp}, {request.op} "
@@ -214,7 +214,7 @@ def _words(request: Any, served: Sequence[Slot]) -> str:
     )
 
 
-def _ideal(request: Any) -> int:
+def ideal_wavefronts(request: Any) -> int:
     """Return how many parts of the warp are served one after another at best."""
     together = _LANES_TOGETHER.get(request.width, 32)
     return len({lane[0] // together for lane in request.lanes})

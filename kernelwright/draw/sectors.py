@@ -38,7 +38,7 @@ def sector_map(
         report, "global", line, op, lambda r: len(touched_sectors(r)) / ideal_sectors(r)
     )
     if not found:
-        return nothing_to_draw("global", op)
+        return nothing_to_draw("global memory", op)
     shown = spread(found, min(limit, _MOST_FRAMES))
     rows = max(min(_MOST_ROWS, len(_lines_of(request))) for request in shown)
     return Steps(

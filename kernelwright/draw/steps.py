@@ -219,8 +219,8 @@ def spread(found: Sequence[Any], limit: int) -> Sequence[Any]:
     return first[:: max(1, -(-len(first) // limit))]
 
 
-def nothing_to_draw(space: str, op: str) -> Steps:
+def nothing_to_draw(where: str, op: str) -> Steps:
     """Return the figure of a kernel that does not touch such memory (yet)."""
-    words = f"no {op or 'access'} to {space} memory was traced"
+    words = f"no {op or 'access'} to {where} was traced"
     picture = palette.text(12, 26, words, class_="kw-head")
     return Steps([Frame(picture, words)], "", 640, 44, "Request", "Nothing to draw.")
