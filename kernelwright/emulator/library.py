@@ -135,6 +135,7 @@ class Library:
             compiler.identity,
             toolchain.processor(),
             toolchain.headers_digest(),
+            *compiler.flags,
         )
         text = prepared.text + tail
         whole = with_whole_structs(prepared.text, prepared.masked)

@@ -85,6 +85,17 @@ TRACED_GCC_FLAGS = (
     "-fno-code-hoisting",
     "-fno-crossjumping",
     "-fno-tree-tail-merge",
+    "-fno-aggressive-loop-optimizations",
+    # A short loop over registers is unrolled before the hooks are put in, and its
+    # repeated loads are dropped, as nvcc drops them.
+    "-O3",
+    "--param=max-completely-peeled-insns=2000",
+    "-fno-peel-loops",
+    "-fno-ipa-cp-clone",
+    "-fno-split-loops",
+    "-fno-unswitch-loops",
+    "-fno-version-loops-for-strides",
+    "-fno-split-paths",
 )
 TRACED_CLANG_FLAGS = (
     "-fno-vectorize",
@@ -258,7 +269,13 @@ def runtime_library(compiler: Compiler) -> Path:
 def prelude_options(compiler: Compiler) -> list[str]:
     """Return the options that put the precompiled prelude before a source."""
     what = "traced prelude" if compiler.traced else "prelude"
-    key = digest(what, compiler.identity, processor(), headers_digest())
+    key = digest(
+        what,
+        compiler.identity,
+        processor(),
+        headers_digest(),
+        *compiler.flags,
+    )
     stub = cached("emulator", key, ".h", _write_stub)
     suffix = ".h.pch" if compiler.is_clang else ".h.gch"
 

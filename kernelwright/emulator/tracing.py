@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,11 +126,14 @@ class Request:
         regions: low and high address of each buffer, whether it is constant memory,
             whether its bytes count as never written.
         blocks: numbers of the blocks to run, x fastest.
+        variables: the module's own.
+        hidden: names of those that are the emulator's and not the author's.
     """
 
     regions: Sequence[tuple[int, int, bool, bool]]
     blocks: np.ndarray
     variables: Sequence[Variable] = field(default=())
+    hidden: Container[str] = field(default=())
 
 
 def run(library: Any, kernel: str, spec: Spec, asked: Request) -> RawTrace:
@@ -140,7 +143,7 @@ def run(library: Any, kernel: str, spec: Spec, asked: Request) -> RawTrace:
     for number, (low, high, constant, unwritten) in enumerate(asked.regions):
         regions[number] = Region(low, high, int(constant), int(unwritten))
     blocks = np.ascontiguousarray(asked.blocks, dtype=np.uint64)
-    kinds = tls_kinds(asked.variables, spec.tls_bytes)
+    kinds = tls_kinds(asked.variables, asked.hidden, spec.tls_bytes)
     wanted = TraceSpec(
         regions, blocks.ctypes.data, 0, layout.load_address, layout.image_end,
         len(asked.regions), len(blocks), LOGGED_EACH, LOGGED_ALL,
@@ -163,7 +166,9 @@ def run(library: Any, kernel: str, spec: Spec, asked: Request) -> RawTrace:
     return RawTrace(workers, unique, outcome, printed)
 
 
-def tls_kinds(variables: Sequence[Variable], size: int) -> np.ndarray:
+def tls_kinds(
+    variables: Sequence[Variable], hidden: Container[str], size: int
+) -> np.ndarray:
     """Say of each byte of the thread-local segment whose it is.
 
     0: nobody's; 1: a ``__shared__`` variable's; 2: the emulator's own.
@@ -172,8 +177,8 @@ def tls_kinds(variables: Sequence[Variable], size: int) -> np.ndarray:
     for variable in variables:
         if not variable.thread_local:
             continue
-        ours = "kwemu" in variable.name or variable.name.startswith("_ZGV")
-        kinds[variable.offset : variable.offset + variable.size] = 2 if ours else 1
+        kind = 2 if variable.name in hidden else 1
+        kinds[variable.offset : variable.offset + variable.size] = kind
     return kinds
 
 

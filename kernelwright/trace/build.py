@@ -85,14 +85,20 @@ def trace(
     own = _module_regions(library, variables, readable, kernel.source)
     regions = [(low, high, False, fresh) for low, high, fresh in memory.regions]
     regions += [(low, high, constant, False) for low, high, constant, _ in own]
-    raw = run(library, kernel.name, spec, Asked(regions, chosen, variables))
+    dynamic = dynamic_name(kernel.source)
+    hidden = {name for name, shown in readable.items() if _is_ours(shown, dynamic)}
+    asked = Asked(regions, chosen, variables, hidden)
+    raw = run(library, kernel.name, spec, asked)
     del kept
     memory.copy_back()
     places = Places(
         memory.buffers,
         [(low, high, name) for low, high, _, name in own],
-        SharedVariables(variables, {k: short_name(v) for k, v in readable.items()}),
-        dynamic_name(kernel.source),
+        SharedVariables(
+            variables,
+            {k: short_name(v) for k, v in readable.items() if k not in hidden},
+        ),
+        dynamic,
         launcher.shared,
         launcher.grid,
         launcher.block,
@@ -117,6 +123,13 @@ def trace(
         printed=raw.printed,
         requests=requests_of(raw.workers, lines, places),
     )
+
+
+def _is_ours(shown: str, dynamic: str) -> bool:
+    """Whether a thread-local variable is the emulator's: a guard, a way to memory."""
+    if shown.startswith(("guard variable", "__tls")) or shown == dynamic:
+        return True
+    return short_name(shown).startswith("kwemu")
 
 
 def sampled(total: int, wanted: int) -> np.ndarray:

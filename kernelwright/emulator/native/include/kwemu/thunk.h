@@ -40,7 +40,7 @@ struct Entry {
 }  // namespace kwemu
 
 #define KWEMU_ENTRY(number, ...)                                       \
-    static void kwemu_thunk_##number(void** arguments) {               \
+    KWEMU_UNTRACED static void kwemu_thunk_##number(void** arguments) {               \
         using kwemu_type = kwemu::Call<decltype(__VA_ARGS__)>;         \
         kwemu_type::template run<&__VA_ARGS__>(                        \
             arguments, std::make_index_sequence<kwemu_type::count>{}); \
