@@ -7,6 +7,7 @@ from kernelwright.measure.memory import MemoryUse, peak_memory
 from kernelwright.measure.practice import PracticeGPU
 from kernelwright.measure.profiler import Profiler
 from kernelwright.measure.roofline import Point, Roofline, roofline
+from kernelwright.measure.stored import stored_run, stored_text
 from kernelwright.measure.timer_view import timer_view
 from kernelwright.measure.timing import Timing
 
@@ -24,5 +25,7 @@ __all__ = [
     "median_interval",
     "peak_memory",
     "roofline",
+    "stored_run",
+    "stored_text",
     "timer_view",
 ]

@@ -15,7 +15,7 @@ from kernelwright.measure.roofline import Roofline, log_ticks
 from kernelwright.measure.units import three_digits
 
 _WIDTH, _HEIGHT = 760, 470
-_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 18, 20, 70
+_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 34, 24, 70
 
 STYLE = f"""
 .kw-roof {{ margin: .5rem 0; max-width: 46rem; color: {palette.INK}; }}
@@ -74,7 +74,7 @@ class Axes:
         at = [roof.ridge(name) for name in roof.roofs]
         at += [p.intensity for p in roof.points]
         rates = [*roof.roofs.values(), *(p.tflops or math.inf for p in roof.points)]
-        self.x0 = math.floor(math.log10(min(min(at) / 10, 0.1)))
+        self.x0 = math.floor(math.log10(min(min(at) / 3, 0.1)))
         self.x1 = math.ceil(math.log10(max(max(at) * 3, 100)))
         self.y1 = math.log10(max(roof.roofs.values()) * 2.2)
         lowest = min([*rates, roof.attainable(10.0**self.x0)])
@@ -222,13 +222,14 @@ def _points(roof: Roofline, axes: Axes) -> list[str]:
         kind = "" if rate is not None else ' class="kw-open"'
         parts.append(f'<circle{kind} style="{colour}" cx="{x:g}" cy="{y:g}" r="7"/>')
         # Below and to the right of the point: the roof is above it and to the left.
-        near_edge = x > _WIDTH - _RIGHT - 200
+        right = _WIDTH - _RIGHT
+        near_edge = x > right - 200
         parts.append(
             _text(
-                x - 12 if near_edge else x + 12,
-                min(y + 22, axes.bottom - 6),
+                min(x, right - 80) if near_edge else x + 12,
+                min(y + (28 if near_edge else 22), axes.bottom - 6),
                 point.label,
-                "kw-end" if near_edge else "kw-label",
+                "kw-mid" if near_edge else "kw-label",
             )
         )
     return parts
