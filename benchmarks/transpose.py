@@ -167,15 +167,16 @@ def plans(dtype: torch.dtype) -> Iterator[Candidate]:
     x, out = matrices(dtype)
     bits = torch.int16 if dtype.itemsize == 2 else torch.int32
     x, out = x.view(bits), out.view(bits)
-    every = [family.staged_plan(side, g) for side in (8, 16) for g in (1, 8, 10**6)]
+    orders = (True, False)
+    every = [family.staged_plan(side, down=d) for side in (8, 16) for d in orders]
     every += [
-        family.registers_plan(lane_rows, *warps, group)
+        family.registers_plan(lane_rows, *warps, down=down)
         for lane_rows in (2, 4, 8)
         for warps in ((1, 2), (2, 1), (1, 4), (2, 2), (4, 1), (2, 4), (4, 2))
-        for group in (1, 8, 10**6)
+        for down in orders
     ]
     for plan in every:
-        label = f"{plan.expression} group {plan.group}"
+        label = f"{plan.expression} {'down' if plan.down else 'along'}"
         yield Candidate(label, label, _run_plan, (plan, x, out), 2 * x.nbytes)
 
 
@@ -188,12 +189,17 @@ def candidates() -> Iterator[Candidate]:
     for name in ("naive", "tiled", "padded"):
         kernel = rung(name)[grid, (32, 8)]
         yield Candidate(name, name, kernel, (x, out, ROWS, COLUMNS), moved)
-    for height in (8, 16, 32):
-        text = (SOURCES / "swizzled.cu").read_text()
-        text = text.replace("k += 8", f"k += {height}")
-        kernel = kw.cuda.compile(text)["transpose_swizzled"][grid, (8, height)]
-        name = "swizzled" if height == 8 else f"swizzled_{height}"
-        label = f"swizzled, 16 bytes, {8 * height} threads"
+    text = (SOURCES / "swizzled.cu").read_text()
+    down = kw.cuda.compile(text)["transpose_swizzled"]
+    along = kw.cuda.compile(_exchanged(text, "blockIdx.x", "blockIdx.y"))
+    for name, label, kernel in (
+        ("swizzled", "swizzled, 16 bytes, blocks down", down[grid[::-1], (8, 8)]),
+        (
+            "swizzled_along",
+            "swizzled, 16 bytes, blocks along",
+            along["transpose_swizzled"][grid, (8, 8)],
+        ),
+    ):
         yield Candidate(name, label, kernel, (x, out, ROWS, COLUMNS), moved)
     for dtype in DTYPES:
         x, out = matrices(dtype)
@@ -232,6 +238,10 @@ def particles_kernel(solved: bool) -> kw.cuda.Kernel:
     region = read_region(ANSWERS / "aos_to_soa.cu", "aos_to_soa")
     text = region.text_solved if solved else region.text_stub
     return kw.cuda.compile(text)["aos_to_soa"]
+
+
+def _exchanged(text: str, one: str, other: str) -> str:
+    return text.replace(one, "@").replace(other, one).replace("@", other)
 
 
 def _awkward() -> Iterator[Candidate]:
@@ -291,9 +301,22 @@ def _particles() -> Iterator[Candidate]:
     n = 2**24
     aos = torch.randn(n, FIELDS, device="cuda")
     soa = aos.new_empty(FIELDS, n)
-    for name, label in (("broken", "a thread a particle"), ("mended", "with a tile")):
+    for name, label in (
+        ("broken", "8 floats, a thread a particle"),
+        ("mended", "8 floats, with a tile"),
+    ):
         kernel = particles_kernel(name == "mended")[n // 256, 256]
         yield Candidate(f"aos_{name}", label, kernel, (aos, soa, n), 2 * aos.nbytes)
+    # Larger records: a warp's sectors no longer wait in the cache for the next field.
+    region = read_region(ANSWERS / "aos_to_soa.cu", "aos_to_soa")
+    for fields in (16, 32):
+        text = region.text_stub.replace("8 * i", f"{fields} * i")
+        text = text.replace("field < 8", f"field < {fields}")
+        few = n * FIELDS // fields
+        kernel = kw.cuda.compile(text)["aos_to_soa"][few // 256, 256]
+        run = (aos.view(few, fields), soa.view(fields, few), few)
+        label = f"{fields} floats, a thread a particle"
+        yield Candidate(f"aos_broken_{fields}", label, kernel, run, 2 * aos.nbytes)
 
 
 def short(dtype: torch.dtype) -> str:

@@ -18,7 +18,7 @@ struct alignas(sizeof(T) * Width<T>::value) Pack {
 struct Shape {
     long long rows, columns;      // of one matrix of x
     int row_tiles, column_tiles;  // how many tiles cover it
-    int group;                    // rows of tiles that are walked together
+    bool downward;  // walk down a column of tiles, not along a row
 };
 
 // With a hint that nobody reads it soon. It also keeps the pack whole: a plain
@@ -41,18 +41,16 @@ struct Place {
         column;  // the matrix, and the tile's first element
 };
 
-// Walk down `group` tiles before going right: writes are neighbours along a
-// column of tiles and reads along a row, and both like to stay close.
+// Blocks that run at the same time are neighbours. Down a column of tiles they
+// write one stretch of out together, along a row they read one stretch of x.
 __device__ Place tile_place(const Shape& shape, int tile_rows,
                             int tile_columns) {
     const int each = shape.row_tiles * shape.column_tiles;
-    const int matrix = blockIdx.x / each;
-    const int tile = blockIdx.x % each;
-    const int band = shape.group * shape.column_tiles;
-    const int first = tile / band * shape.group;
-    const int height = min(shape.group, shape.row_tiles - first);
-    const int row = first + tile % band % height;
-    const int column = tile % band / height;
+    const int matrix = blockIdx.x / each, tile = blockIdx.x % each;
+    const int row = shape.downward ? tile % shape.row_tiles
+                                   : tile / shape.column_tiles;
+    const int column = shape.downward ? tile / shape.row_tiles
+                                      : tile % shape.column_tiles;
     return {matrix, static_cast<long long>(row) * tile_rows,
             static_cast<long long>(column) * tile_columns};
 }
@@ -77,8 +75,8 @@ template <typename T, int LANE_ROWS, int WARP_ROWS, int WARP_COLUMNS>
 __global__ void transpose_registers(const T* __restrict__ x,
                                     T* __restrict__ out, long long rows,
                                     long long columns, int row_tiles,
-                                    int column_tiles, int group) {
-    const Shape shape{rows, columns, row_tiles, column_tiles, group};
+                                    int column_tiles, bool downward) {
+    const Shape shape{rows, columns, row_tiles, column_tiles, downward};
     constexpr int width = Width<T>::value;
     constexpr int lane_columns = 32 / LANE_ROWS;
     constexpr int across = WARP_COLUMNS * lane_columns;
@@ -113,8 +111,8 @@ template <typename T, int SIDE>
 __global__ void transpose_staged(const T* __restrict__ x,
                                  T* __restrict__ out, long long rows,
                                  long long columns, int row_tiles,
-                                 int column_tiles, int group) {
-    const Shape shape{rows, columns, row_tiles, column_tiles, group};
+                                 int column_tiles, bool downward) {
+    const Shape shape{rows, columns, row_tiles, column_tiles, downward};
     constexpr int width = Width<T>::value;
     __shared__ Pack<T> tile[SIDE * width][SIDE];
     const int across = threadIdx.x % SIDE, down = threadIdx.x / SIDE;
@@ -156,11 +154,12 @@ __global__ void transpose_staged(const T* __restrict__ x,
 template <typename T>
 __global__ void transpose_any(const T* __restrict__ x, T* __restrict__ out,
                               long long rows, long long columns,
-                              int row_tiles, int column_tiles, int group) {
+                              int row_tiles, int column_tiles,
+                              bool downward) {
     constexpr int side = 64;
     constexpr int padding = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
     __shared__ T tile[side][side + padding];
-    const Shape shape{rows, columns, row_tiles, column_tiles, group};
+    const Shape shape{rows, columns, row_tiles, column_tiles, downward};
     const Place at = tile_place(shape, side, side);
     x += at.matrix * rows * columns;
     out += at.matrix * rows * columns;

@@ -139,7 +139,7 @@ def test_wrong_input_is_refused_with_its_mend() -> None:
         transpose(x, kernel="swizzled")
 
 
-@pytest.mark.parametrize("plan", ["transpose_registers<{}, 4, 2, 2>", "staged"])
+@pytest.mark.parametrize("plan", ["transpose_registers<{}, 4, 2, 4>", "staged"])
 @pytest.mark.parametrize("c_type", ["short", "int", "long long"])
 def test_packs_move_16_bytes_an_instruction(plan: str, c_type: str) -> None:
     name = "transpose_staged<{}, 16>" if plan == "staged" else plan
