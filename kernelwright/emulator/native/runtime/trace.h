@@ -13,7 +13,11 @@ namespace kwemu {
 enum AccessOp : uint32_t { kLoad, kStore, kAtomic, kAsyncLoad, kAsyncStore };
 
 // Where an access went: a region's number, or one of these.
-enum Place : int32_t { kStaticShared = -1, kDynamicShared_ = -2 };
+enum Place : int32_t {
+    kStaticShared = -1,
+    kDynamicShared_ = -2,
+    kNowhere = 0x7fffffff
+};
 
 enum ProblemKind : int32_t {
     kRace = 1,
@@ -112,7 +116,13 @@ struct Trace {
     std::vector<Cell*> cells;        // a shadow for each region, mapped and not touched
     std::vector<uint32_t*> sectors;  // a bit for each 32-byte sector that was touched
     std::vector<struct Tracer*> tracers;
-    std::atomic<uint32_t> next_order{1};
+    // What each block published last: behind a fence, and then an atomic.
+    struct Published {
+        uint64_t order;
+        uint32_t tick;
+    };
+    std::vector<Published> published;
+    std::atomic<uint64_t> next_order{1};
     std::atomic_flag lock = ATOMIC_FLAG_INIT;
 };
 
@@ -164,7 +174,7 @@ struct Tracer {
     Trace* trace;
     Worker* worker;
     uint64_t static_low = 0, static_bytes = 0, dynamic_low = 0, shared_bytes = 0;
-    uint64_t stack_low = 0, stack_high = 0;
+    std::vector<std::pair<uint64_t, uint64_t>> stacks;  // the fibers', joined
     uint64_t text_begin = 0;
     uint32_t last_region = 0;
     uint32_t ordinal = 0;  // of this block, in the launch
@@ -185,6 +195,15 @@ struct Tracer {
     std::vector<LogRow> log;
     std::vector<ProblemRow> problems;
     std::vector<uint32_t> left_out;  // sites of threads that returned before a barrier
+    uint64_t barrier_number = 0;     // the last at which threads were missing
+    int barrier_line = 0;
+    bool early_exit = false, diverged = false;
+    ProblemRow missed{};  // for the block's end: an early exit
+    // Fences: what a thread (or this block) published, and what it has taken notice of.
+    std::vector<uint8_t> fenced;
+    std::vector<uint64_t> released, acquired;
+    std::vector<uint32_t> released_tick;
+    uint64_t block_acquired = 0;
     std::vector<Window> windows;
 
     Tracer(Trace* of, Worker* on);
@@ -195,6 +214,8 @@ struct Tracer {
     void meeting(unsigned warp, unsigned mask, unsigned came, int operation, int line);
     void access(uint64_t address, unsigned width, unsigned op, uint64_t pc);
     void flush(unsigned warp);
+    void fence();
+    void atomic_seen();
     void copy_arrived(uint64_t address, unsigned width);
     void settle();
 
@@ -204,6 +225,9 @@ struct Tracer {
     void join(uint32_t number, uint64_t address);
     void window_full(unsigned warp, unsigned lane);
     void finish(const Request& request);
+    void bypassed(const Site& site);
+    bool on_stack(uint64_t address) const;
+    int shared_nearby(uint64_t address) const;
     int find_region(uint64_t address, unsigned width);
     void touch(Cell* cells, uint64_t address, uint64_t offset, unsigned width,
                unsigned op, uint64_t pc, int place);

@@ -152,6 +152,7 @@ KWEMU_ATOMICS(32, unsigned)
 KWEMU_ATOMICS(64, unsigned long long)
 #undef KWEMU_ATOMICS
 void __tsan_atomic_thread_fence(int) {
+    if (self != nullptr && self->tracer != nullptr) self->tracer->fence();
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 void __tsan_atomic_signal_fence(int) {}
@@ -161,6 +162,7 @@ Trace* kwemu_trace_new(const TraceSpec* spec) {
     trace->spec = *spec;
     trace->regions.assign(spec->regions, spec->regions + spec->region_count);
     trace->blocks.assign(spec->blocks, spec->blocks + spec->block_count);
+    trace->published.resize(spec->block_count + 2);
     for (const Region& region : trace->regions) {
         bool plain = region.constant;
         trace->cells.push_back(

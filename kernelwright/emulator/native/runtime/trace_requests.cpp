@@ -82,11 +82,12 @@ Tracer::Tracer(Trace* of, Worker* on) : trace(of), worker(on), windows(kMaxWarps
     void* memory = mmap(nullptr, shared_words * sizeof(Cell), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     shared_cells = memory == MAP_FAILED ? nullptr : static_cast<Cell*>(memory);
-    stack_low = ~0ull;
-    for (char* stack : worker->stacks) {
+    std::vector<char*> sorted = worker->stacks;
+    std::sort(sorted.begin(), sorted.end());
+    for (char* stack : sorted) {
         uint64_t low = reinterpret_cast<uint64_t>(stack);
-        stack_low = std::min(stack_low, low);
-        stack_high = std::max(stack_high, low + kStackBytes);
+        if (stacks.empty() || stacks.back().second != low) stacks.push_back({low, low});
+        stacks.back().second = low + kStackBytes;
     }
 }
 
@@ -98,8 +99,14 @@ void Tracer::begin_block(uint64_t number, uint32_t which) {
     block = number;
     ordinal = which + 1;
     block_tick = ++tick;
-    wounded = false;
+    wounded = early_exit = diverged = false;
     left_out.clear();
+    block_acquired = 0;
+    if (!fenced.empty()) {
+        std::fill(fenced.begin(), fenced.end(), 0);
+        std::fill(released.begin(), released.end(), 0);
+        std::fill(acquired.begin(), acquired.end(), 0);
+    }
     std::fill(warp_tick, warp_tick + kMaxWarps, tick);
     std::fill(pair_tick.begin(), pair_tick.end(), 0);
 }
@@ -107,6 +114,7 @@ void Tracer::begin_block(uint64_t number, uint32_t which) {
 void Tracer::end_block() {
     settle();
     for (unsigned warp = 0; warp < kMaxWarps; ++warp) flush(warp);
+    if (early_exit && !diverged && !wounded) report(missed);
 }
 
 uint32_t Tracer::site(uint64_t pc, int place, unsigned op, unsigned width,
@@ -205,6 +213,7 @@ void Tracer::flush(unsigned warp) {
             const Request& request = window.requests[i];
             Site& site = sites[request.site];
             if (request.mask & left) left_out.push_back(request.site);
+            if (early_exit && site.bypassed == barrier_number) bypassed(site);
             if (site.row.logged < trace->spec.log_each &&
                 log.size() < trace->spec.log_all) {
                 LogRow row{request.site, request.mask,  warp, 0,

@@ -21,9 +21,15 @@ bool writes(unsigned op) {
 // Is what was touched before ordered before what the current thread does now?
 bool Tracer::ordered(const Touch& before) const {
     unsigned me = worker->current;
-    if (before.who >> 10 != ordinal) return false;
+    if (before.who >> 10 != ordinal) {
+        const Trace::Published& other = trace->published[before.who >> 10];
+        return other.order && before.tick <= other.tick && other.order < block_acquired;
+    }
     if ((before.who & 1023) == me || before.tick < block_tick) return true;
     unsigned other = before.who & 1023;
+    if (!released.empty() && released[other] && before.tick <= released_tick[other] &&
+        released[other] < acquired[me])
+        return true;
     if (other >> 5 != me >> 5) return false;
     if (before.tick < warp_tick[me >> 5]) return true;
     return !pair_tick.empty() &&
@@ -142,6 +148,23 @@ void Tracer::report(const ProblemRow& row) {
     if (problems.size() < 256) problems.push_back(row);
 }
 
+bool Tracer::on_stack(uint64_t address) const {
+    for (const auto& range : stacks)
+        if (address >= range.first && address < range.second) return true;
+    return false;
+}
+
+// A wild address a little before or behind shared memory was meant for it.
+int Tracer::shared_nearby(uint64_t address) const {
+    constexpr uint64_t kNear = 64 * 1024;
+    if (static_bytes && address + kNear >= static_low &&
+        address < static_low + static_bytes + kNear)
+        return kStaticShared;
+    if (shared_bytes && address + kNear >= dynamic_low && address < dynamic_low)
+        return kDynamicShared_;
+    return kNowhere;
+}
+
 int Tracer::find_region(uint64_t address, unsigned width) {
     const std::vector<Region>& regions = trace->regions;
     if (last_region < regions.size()) {
@@ -176,19 +199,21 @@ void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) 
     } else {
         place = find_region(address, width);
         if (place < 0) {
-            if (address >= stack_low && address < stack_high) return;
-            if (address >= trace->spec.image_low && address < trace->spec.image_high)
-                return;
+            if (on_stack(address)) return;
+            bool ours =
+                address >= trace->spec.image_low && address < trace->spec.image_high;
+            if (ours) return;
             cells = nullptr;
-            place = 0x7fffffff;
+            place = shared_nearby(address);
         } else {
             cells = trace->cells[place];
             offset = address - (trace->regions[place].low & ~3ull);
         }
     }
-    if (!cells && !(place >= 0 && place < 0x7fffffff)) {
-        if (!wounded) wounded = true;
+    bool known = place >= 0 && place != kNowhere;
+    if (!cells && !known) {
         report(problem(kOutOfBounds, address, width, op, pc, place));
+        wounded = true;
         end_thread();
     }
     if (address & (width - 1)) {
@@ -197,6 +222,7 @@ void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) 
         end_thread();
     }
     join(site(pc, place, op, width, address), address);
+    if (op == kAtomic) atomic_seen();
     if (cells) touch(cells, address, offset, width, op, pc, place);
 }
 
@@ -234,13 +260,59 @@ void Tracer::end_thread() {
 void Tracer::barrier() {
     settle();
     ++barriers;
-    bool some_left = false;
+    left_out.clear();
+    unsigned missing = kNobody;
     for (unsigned warp = 0; warp * 32 < worker->threads; ++warp) {
+        unsigned left = worker->threads - warp * 32;
+        unsigned there = left >= 32 ? ~0u : (1u << left) - 1;
+        unsigned gone = worker->warps[warp].exited & there;
+        if (gone && missing == kNobody) missing = warp * 32 + __builtin_ctz(gone);
         flush(warp);
-        some_left = some_left || worker->warps[warp].exited;
     }
     block_tick = ++tick;
-    (void)some_left;
+    if (missing == kNobody || wounded || early_exit) return;
+    early_exit = true;
+    barrier_number = ++order;
+    barrier_line = worker->barrier_line;
+    missed = problem(kEarlyExit, 0, 0, 0, 0, kNowhere);
+    missed.line = barrier_line;
+    missed.thread = missing;
+    for (uint32_t number : left_out) sites[number].bypassed = barrier_number;
+}
+
+// A thread that was missing at a barrier had been here already, and now one that waited
+// there comes by: the two took different ways to the same place.
+void Tracer::bypassed(const Site& site) {
+    if (diverged || wounded) return;
+    diverged = true;
+    ProblemRow row = missed;
+    row.kind = kDivergentBarrier;
+    row.other_pc = site.row.pc;
+    report(row);
+}
+
+// A fence and then an atomic publish what was done before; another thread's atomic after
+// that has it. (More forgiving than the standard: the atomics may be on any address.)
+void Tracer::fence() {
+    if (fenced.empty()) {
+        fenced.assign(kMaxThreads, 0);
+        released.assign(kMaxThreads, 0);
+        acquired.assign(kMaxThreads, 0);
+        released_tick.assign(kMaxThreads, 0);
+    }
+    fenced[worker->current] = 1;
+}
+
+void Tracer::atomic_seen() {
+    uint64_t now = trace->next_order.fetch_add(1);
+    block_acquired = now;
+    if (fenced.empty()) return;
+    unsigned me = worker->current;
+    acquired[me] = now;
+    if (!fenced[me]) return;
+    released[me] = now;
+    released_tick[me] = tick;
+    trace->published[ordinal] = {now, tick};
 }
 
 void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
@@ -251,7 +323,7 @@ void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
         worker->threads - first >= 32 ? ~0u : (1u << (worker->threads - first)) - 1;
     unsigned absent = mask & there & ~came;
     if (absent && !wounded) {
-        ProblemRow row = problem(kAbsentLane, 0, 0, 0, 0, 0x7fffffff);
+        ProblemRow row = problem(kAbsentLane, 0, 0, 0, 0, kNowhere);
         row.thread = first + __builtin_ctz(came);
         row.other_thread = first + __builtin_ctz(absent);
         row.line = line;

@@ -39,16 +39,16 @@ struct Entry {
 
 }  // namespace kwemu
 
-#define KWEMU_ENTRY(number, ...)                                       \
-    KWEMU_UNTRACED static void kwemu_thunk_##number(void** arguments) {               \
-        using kwemu_type = kwemu::Call<decltype(__VA_ARGS__)>;         \
-        kwemu_type::template run<&__VA_ARGS__>(                        \
-            arguments, std::make_index_sequence<kwemu_type::count>{}); \
-    }                                                                  \
-    extern "C" __attribute__((visibility("default"), used))            \
-    const kwemu::Entry kwemu_entry_##number = {                        \
-        kwemu_thunk_##number, typeid(decltype(__VA_ARGS__)).name(),    \
-        kwemu::Call<decltype(__VA_ARGS__)>::sizes,                     \
+#define KWEMU_ENTRY(number, ...)                                        \
+    KWEMU_UNTRACED static void kwemu_thunk_##number(void** arguments) { \
+        using kwemu_type = kwemu::Call<decltype(__VA_ARGS__)>;          \
+        kwemu_type::template run<&__VA_ARGS__>(                         \
+            arguments, std::make_index_sequence<kwemu_type::count>{});  \
+    }                                                                   \
+    extern "C" __attribute__((visibility("default"), used))             \
+    const kwemu::Entry kwemu_entry_##number = {                         \
+        kwemu_thunk_##number, typeid(decltype(__VA_ARGS__)).name(),     \
+        kwemu::Call<decltype(__VA_ARGS__)>::sizes,                      \
         kwemu::Call<decltype(__VA_ARGS__)>::count};
 
 #endif  // KWEMU_THUNK_H

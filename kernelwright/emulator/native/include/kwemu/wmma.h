@@ -79,17 +79,54 @@ inline void fill_fragment(Fragment& fragment, const V& value) {
 
 namespace detail {
 
+inline size_t index_of(Place at, unsigned stride, bool by_row) {
+    unsigned row = static_cast<unsigned>(at.row);
+    unsigned column = static_cast<unsigned>(at.column);
+    return by_row ? row * stride + column : column * stride + row;
+}
+
+#ifdef KWEMU_TRACED
+#define KWEMU_RAW __attribute__((noinline, no_sanitize("thread")))
+
+// How a GPU's lanes fetch a fragment: two 16-bit elements (or two of an accumulator) at
+// once along the way in which memory runs. Where the fragment's own pairs stand across
+// it, lanes fetch the mirrored places of each 8 x 8 part and trade registers.
 template <class Use, int M, int N, class T, class Element, int Count>
-inline void load(Element (&x)[Count], const Element* from, unsigned stride,
-                 bool by_row) {
+inline void note(const Element* base, unsigned stride, bool by_row, unsigned op) {
     int lane = static_cast<int>(kwemu_lane());
-    for (int i = 0; i < Count; ++i) {
+    constexpr bool single = std::is_same<T, precision::tf32>::value;
+    for (int i = 0; i < Count; i += single ? 1 : 2) {
         Place at = place<Use, M, N, T>(lane, i);
-        unsigned row = static_cast<unsigned>(at.row),
-                 column = static_cast<unsigned>(at.column);
-        x[i] = by_row ? from[row * stride + column] : from[column * stride + row];
+        if constexpr (single) {
+            kwemu_note(base + index_of(at, stride, by_row), sizeof(Element), op);
+        } else {
+            Place next = place<Use, M, N, T>(lane, i + 1);
+            if ((next.column == at.column + 1) != by_row)
+                at = {(at.row & ~7) + (at.column & 7), (at.column & ~7) + (at.row & 7)};
+            kwemu_note(base + index_of(at, stride, by_row), 2 * sizeof(Element), op);
+        }
     }
 }
+#else
+#define KWEMU_RAW inline
+#endif
+
+template <class Use, int M, int N, class T, class Element, int Count>
+KWEMU_RAW void load(Element (&x)[Count], const Element* from, unsigned stride,
+                    bool by_row) {
+    int lane = static_cast<int>(kwemu_lane());
+    for (int i = 0; i < Count; ++i)
+        x[i] = from[index_of(place<Use, M, N, T>(lane, i), stride, by_row)];
+}
+
+template <int M, int N, class T, int Count>
+KWEMU_RAW void store(const T (&x)[Count], T* to, unsigned stride, bool by_row) {
+    int lane = static_cast<int>(kwemu_lane());
+    for (int i = 0; i < Count; ++i)
+        to[index_of(place<accumulator, M, N, T>(lane, i), stride, by_row)] = x[i];
+}
+
+#undef KWEMU_RAW
 
 }  // namespace detail
 
@@ -98,6 +135,11 @@ inline void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& fragment,
                              const typename Stored<T>::type* from, unsigned stride,
                              KWEMU_LINE) {
     kwemu_meet(0xffffffffu, KWEMU_MMA, nullptr, kwemu_nothing, line);
+#ifdef KWEMU_TRACED
+    detail::note<Use, M, N, T, typename Stored<T>::type,
+                 std::remove_reference_t<decltype(fragment)>::num_elements>(
+        from, stride, std::is_same<Layout, row_major>::value, 0);
+#endif
     detail::load<Use, M, N, T>(fragment.x, from, stride,
                                std::is_same<Layout, row_major>::value);
 }
@@ -106,6 +148,11 @@ template <int M, int N, int K, class T>
 inline void load_matrix_sync(fragment<accumulator, M, N, K, T>& fragment, const T* from,
                              unsigned stride, layout_t layout, KWEMU_LINE) {
     kwemu_meet(0xffffffffu, KWEMU_MMA, nullptr, kwemu_nothing, line);
+#ifdef KWEMU_TRACED
+    detail::note<accumulator, M, N, T, T,
+                 std::remove_reference_t<decltype(fragment)>::num_elements>(
+        from, stride, layout == mem_row_major, 0);
+#endif
     detail::load<accumulator, M, N, T>(fragment.x, from, stride,
                                        layout == mem_row_major);
 }
@@ -114,14 +161,13 @@ template <int M, int N, int K, class T>
 inline void store_matrix_sync(T* to, const fragment<accumulator, M, N, K, T>& fragment,
                               unsigned stride, layout_t layout, KWEMU_LINE) {
     kwemu_meet(0xffffffffu, KWEMU_MMA, nullptr, kwemu_nothing, line);
-    int lane = static_cast<int>(kwemu_lane());
-    for (int i = 0; i < fragment.num_elements; ++i) {
-        Place at = place<accumulator, M, N, T>(lane, i);
-        unsigned row = static_cast<unsigned>(at.row),
-                 column = static_cast<unsigned>(at.column);
-        to[layout == mem_row_major ? row * stride + column : column * stride + row] =
-            fragment.x[i];
-    }
+    bool by_row = layout == mem_row_major;
+#ifdef KWEMU_TRACED
+    detail::note<accumulator, M, N, T, T,
+                 std::remove_reference_t<decltype(fragment)>::num_elements>(to, stride,
+                                                                            by_row, 1);
+#endif
+    detail::store<M, N>(fragment.x, to, stride, by_row);
 }
 
 template <int M, int N, int K, class AB, class LayoutA, class LayoutB, class CD>
