@@ -38,4 +38,6 @@ if command -v nsys >/dev/null; then
     nsys stats --report cuda_gpu_kern_sum,cuda_api_sum run.nsys-rep \
         >>"$out/nsys.txt" 2>&1
 fi
+# Process numbers and temporary folders say nothing to a reader.
+sed -i -e '/^==PROF==/d' -e '/^\[[0-9]*\] /d' -e 's/ *$//' "$out"/*.txt
 tail -n +1 "$out"/*.txt

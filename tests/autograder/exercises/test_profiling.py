@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from autograder.exercises.profiling import EXERCISES
 from autograder.oracle import draw, given, is_right
 from autograder.worker.practice import adapt_profiler
 from autograder.worker.run import WrongReturn
+from kernelwright.measure.practice import PracticeGPU
 from solutions import profiling as solved
 
 BY_ID = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.id)
@@ -72,3 +75,18 @@ def test_what_a_profiler_returns_is_named_when_it_does_not_fit() -> None:
     calls, total, own = adapt_profiler(solved.Profiler, *script)
     assert calls.tolist() == [1]
     assert torch.equal(total, own) and total.item() == pytest.approx(0.2)
+
+
+def test_the_numbers_that_the_chapter_quotes() -> None:
+    """The chapter says 6.56 of the stub; on a practice GPU that is no measurement."""
+    from autograder.authoring.regions import cell_source
+
+    exercise = EXERCISES[-1]
+    namespace: dict[str, Any] = {}
+    exec(exercise.prelude, namespace)
+    exec(cell_source(exercise, solved=False), namespace)
+    gpu = PracticeGPU()
+    old = gpu.kernel("old", 0.5, 0.3, compile_ms=30)
+    new = gpu.kernel("new", 0.5, 0.3, compile_ms=30)
+    ratio = namespace["compare"](gpu, old, new, gpu.flush, 3, 20)
+    assert f"{ratio:.2f}" == "6.56"
