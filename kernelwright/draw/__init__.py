@@ -6,6 +6,7 @@ from kernelwright.draw.launch import LaunchMap, launch_map
 from kernelwright.draw.machine import MachineTour, machine_tour
 from kernelwright.draw.sectors import sector_map
 from kernelwright.draw.steps import Steps
+from kernelwright.draw.tile import tile_layout
 
 __all__ = [
     "LaunchMap",
@@ -16,5 +17,6 @@ __all__ = [
     "launch_map",
     "machine_tour",
     "sector_map",
+    "tile_layout",
     "tile_map",
 ]
