@@ -18,7 +18,7 @@ struct alignas(sizeof(T) * Width<T>::value) Pack {
 struct Shape {
     long long rows, columns;      // of one matrix of x
     int row_tiles, column_tiles;  // how many tiles cover it
-    bool downward;  // walk down a column of tiles, not along a row
+    bool downward;                // go down a column of tiles first
 };
 
 // With a hint that nobody reads it soon. It also keeps the pack whole: a plain
@@ -37,8 +37,8 @@ __device__ void store(T* to, const Pack<T>& pack) {
 }
 
 struct Place {
-    long long matrix, row,
-        column;  // the matrix, and the tile's first element
+    long long matrix;       // which one
+    long long row, column;  // of the tile's first element
 };
 
 // Blocks that run at the same time are neighbours. Down a column of tiles they
