@@ -21,7 +21,8 @@ from kernelwright.emulator.tracing import Request as Asked
 from kernelwright.emulator.tracing import run
 from kernelwright.errors import ArgumentError, CompileError
 from kernelwright.trace.face import Tracer
-from kernelwright.trace.lines import line_accesses, requests_of
+from kernelwright.trace.lines import line_accesses
+from kernelwright.trace.log import RequestLog
 from kernelwright.trace.memory import GuardedMemory
 from kernelwright.trace.names import (
     SharedVariables,
@@ -121,7 +122,7 @@ def trace(
         flops=_share(tracer.flops, len(chosen), total),
         barriers=sum(w.barriers for w in raw.workers) / len(chosen),
         printed=raw.printed,
-        requests=requests_of(raw.workers, lines, places),
+        log=RequestLog(raw.workers, lines, places),
     )
 
 

@@ -13,7 +13,7 @@ from kernelwright.emulator.tracing import (
     Recorded,
 )
 from kernelwright.trace.places import Places
-from kernelwright.trace.report import LineAccess, Op, Request, Space
+from kernelwright.trace.report import LineAccess, Op, Space
 
 _COUNTED = (
     "requests",
@@ -132,38 +132,3 @@ def _sentence(
             f"ideal {figures['ideal_wavefronts']:.3g}"
         )
     return what
-
-
-def requests_of(
-    workers: Sequence[Recorded], lines: dict[int, int], places: Places
-) -> tuple[Request, ...]:
-    """Turn the requests that were kept whole into Python, in order."""
-    found: list[tuple[int, int, Request]] = []
-    for worker in workers:
-        for row in worker.log:
-            site = worker.sites[row["site"]]
-            place, mask = int(site["place"]), int(row["mask"])
-            lanes = []
-            for lane in range(32):
-                if not mask >> lane & 1:
-                    continue
-                address = int(row["address"][lane])
-                where = places.find(
-                    place, address, worker.static_low, worker.dynamic_low
-                )
-                thread = places.thread(int(row["warp"]) * 32 + lane)
-                lanes.append((lane, thread, where.buffer, where.offset))
-            request = Request(
-                line=lines.get(int(site["pc"]), 0),
-                space=places.space(place),
-                op=op_name(int(site["op"])),
-                block=places.block_index(int(row["block"])),
-                warp=int(row["warp"]),
-                occurrence=int(row["occurrence"]),
-                width=int(site["width"]),
-                lanes=lanes,
-                order=int(row["order"]),
-            )
-            found.append((int(row["block"]), int(row["order"]), request))
-    found.sort(key=lambda item: item[:2])
-    return tuple(request for _, _, request in found)

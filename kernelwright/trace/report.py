@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kernelwright.errors import TraceProblem
+
+if TYPE_CHECKING:
+    from kernelwright.trace.log import RequestLog
 
 Space = Literal["global", "shared", "local", "constant"]
 Op = Literal["load", "store", "atomic", "async copy"]
@@ -144,6 +147,7 @@ class TraceReport:
         flops: of the whole launch, where declared.
         barriers: ``__syncthreads`` a block, on average.
         printed: what the kernel's printf wrote.
+        log: the whole requests behind ``accesses``.
     """
 
     lines: tuple[LineAccess, ...]
@@ -158,7 +162,7 @@ class TraceReport:
     flops: int | None = None
     barriers: float = 0.0
     printed: str = ""
-    requests: tuple[Request, ...] = field(default=(), repr=False)
+    log: RequestLog | None = field(default=None, repr=False, compare=False)
 
     @property
     def global_load(self) -> Totals:
@@ -221,12 +225,7 @@ class TraceReport:
             space: only those to this memory.
             limit: at most so many.
         """
-        found = [
-            r
-            for r in self.requests
-            if (line is None or r.line == line) and (space is None or r.space == space)
-        ]
-        return found if limit is None else found[:limit]
+        return self.log.requests(line, space, limit) if self.log else []
 
     def _totals(self, space: Space, ops: tuple[Op, ...]) -> Totals:
         chosen = [a for a in self.lines if a.space == space and a.op in ops]
