@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernelwright.cuda.arguments import pack_arguments
 from kernelwright.cuda.backends import Dim3
 from kernelwright.cuda.signature import Signature
-from kernelwright.errors import LaunchError
+from kernelwright.errors import ArgumentError, LaunchError
 
 if TYPE_CHECKING:
     from kernelwright.cuda.module import Module
@@ -109,7 +109,7 @@ class Launcher:
     block: Dim3
     shared: int
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: Any, **named: Any) -> None:
         """Check the arguments against the signature and launch.
 
         Raises:
@@ -117,6 +117,12 @@ class Launcher:
             LaunchError: a launch that the machine refuses.
             KernelFault: on the emulator, what the kernel did wrong.
         """
+        if named:
+            raise ArgumentError(
+                f"{self.kernel.name} takes its arguments by position, got "
+                f"{', '.join(f'{name}=' for name in named)}: at a launch parameters "
+                f"have no names.\n  signature: {self.kernel.signature}"
+            )
         module = self.kernel.module
         packed, tensors = pack_arguments(
             self.kernel.signature, arguments, module.device_type

@@ -126,6 +126,11 @@ def compile(
             f"compile takes the source as text, got {type(source).__name__}. Read a "
             "file with Path(...).read_text()."
         )
+    if "\n" not in source and source.strip().endswith((".cu", ".cuh", ".cpp")):
+        raise CompileError(
+            f"compile takes the source itself, and {source!r} looks like a file's "
+            f"name. Read the file first: compile(Path({source!r}).read_text())."
+        )
     return Module(source, name, backend or _default())
 
 

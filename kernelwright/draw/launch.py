@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelwright.cuda import Launcher
+from kernelwright.cuda import Kernel, Launcher
 from kernelwright.draw import palette
 from kernelwright.draw.script import SCRIPT, STYLE
 from kernelwright.draw.writers import Writes, record_writes
@@ -123,7 +123,8 @@ class LaunchMap:
             f'<figure class="kw-launch" id="{figure}"><style>{STYLE}</style>'
             f"{self.svg()}"
             f'<div class="kw-control"><label for="{figure}-slider">Follow thread'
-            f'</label><input type="range" id="{figure}-slider" min="-1" max="{last}" '
+            f'</label><input type="range" data-lm-suppress-shortcuts="true" '
+            f'id="{figure}-slider" min="-1" max="{last}" '
             f'value="-1" aria-describedby="{figure}-words">'
             f'<output id="{figure}-words" for="{figure}-slider" aria-live="polite">'
             "all threads</output></div>"
@@ -185,7 +186,9 @@ class LaunchMap:
         return max(1, -(-cells // self.columns)) * _ROW
 
 
-def launch_map(launcher: Launcher, *arguments: object, columns: int = 16) -> LaunchMap:
+def launch_map(
+    launcher: Launcher | Kernel, *arguments: object, columns: int = 16
+) -> LaunchMap:
     """Draw which thread of a launch wrote which element of the output.
 
     The kernel runs on the emulator, each thread alone, on copies of the arguments:
@@ -200,6 +203,9 @@ def launch_map(launcher: Launcher, *arguments: object, columns: int = 16) -> Lau
     Raises:
         ArgumentError: a launch or an output that is too large for a picture.
     """
+    if isinstance(launcher, Kernel):
+        launcher(*arguments)  # refuses, and says how a launch is written
+        raise AssertionError("a kernel without a launch was called")
     return LaunchMap(launcher.kernel.name, record_writes(launcher, arguments), columns)
 
 

@@ -34,7 +34,7 @@ STYLE = f"""
   stroke-width: 1.4; }}
 .kw-steps .kw-none {{ fill: none; stroke: {palette.LINE}; stroke-opacity: .45; }}
 .kw-steps .kw-gone {{ display: none; }}
-.kw-steps .kw-past {{ opacity: .3; }}
+.kw-steps .kw-past {{ opacity: .4; }}
 .kw-steps .kw-scroll {{ overflow-x: auto; }}
 .kw-steps .kw-scroll:focus-visible {{ outline: 2px solid {palette.SERIES[0]}; }}
 .kw-steps .kw-control {{ display: flex; flex-wrap: wrap; gap: .3rem .7rem;
@@ -191,7 +191,8 @@ class Steps:
         return (
             f'<div class="kw-control">{play}<label for="{figure}-slider" '
             f'class="kw-live" hidden>{html.escape(self.slider)}</label>'
-            f'<input type="range" id="{figure}-slider" class="kw-live" hidden min="0" '
+            f'<input type="range" data-lm-suppress-shortcuts="true" '
+            f'id="{figure}-slider" class="kw-live" hidden min="0" '
             f'max="{last}" value="0" aria-describedby="{figure}-words">'
             f'<output id="{figure}-words" for="{figure}-slider" aria-live="polite">'
             f"{first}</output></div>"

@@ -122,7 +122,8 @@ def page(roof: Roofline) -> str:
     return (
         f'<figure class="kw-roof" id="{figure}"><style>{STYLE}</style>{draw(roof)}'
         f'<div class="kw-control"><label for="{figure}-slider">A kernel of</label>'
-        f'<input type="range" id="{figure}-slider" min="{axes.x0}" max="{axes.x1}" '
+        f'<input type="range" data-lm-suppress-shortcuts="true" '
+        f'id="{figure}-slider" min="{axes.x0}" max="{axes.x1}" '
         f'step="0.01" value="{axes.x0 + 1}" aria-describedby="{figure}-words">'
         f'<output id="{figure}-words" for="{figure}-slider" aria-live="polite">'
         "</output></div>"

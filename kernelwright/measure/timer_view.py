@@ -85,7 +85,8 @@ class TimerView:
         return (
             f'<figure class="kw-timer" id="{figure}"><style>{_style()}</style>{drawn}'
             f'<div class="kw-control"><label for="{figure}-slider">Timer</label>'
-            f'<input type="range" id="{figure}-slider" min="0" '
+            f'<input type="range" data-lm-suppress-shortcuts="true" '
+            f'id="{figure}-slider" min="0" '
             f'max="{len(self.frames) - 1}" value="0" '
             f'aria-describedby="{figure}-words">'
             f'<output id="{figure}-words" for="{figure}-slider" aria-live="polite">'

@@ -109,6 +109,16 @@ def test_a_call_without_a_launch_says_how(module: cuda.Module) -> None:
         module["add"](1)
 
 
+def test_arguments_go_by_position(module: cuda.Module) -> None:
+    with pytest.raises(kw.ArgumentError, match=r"by position, got n=.*\n.*add\("):
+        module["add"][1, 32](n=4)
+
+
+def test_a_file_s_name_is_not_a_source() -> None:
+    with pytest.raises(kw.CompileError, match="looks like a file's name"):
+        cuda.compile("add.cu")
+
+
 def test_more_shared_memory_than_a_block_has(module: cuda.Module) -> None:
     x = torch.randn(32, device=DEVICE)
     with pytest.raises(kw.LaunchError, match="shared memory"):

@@ -113,3 +113,9 @@ def test_tensors_on_a_gpu_are_copied_to_the_emulator() -> None:
     x = torch.arange(5.0, device="cuda")
     drawn = launch_map(kernel[1, 8], x, torch.empty_like(x), 5)
     assert drawn.unwritten == []
+
+
+def test_a_kernel_without_a_launch_says_how_one_is_written() -> None:
+    module = kw.cuda.compile("__global__ void k(float* x) {}", backend="emulator")
+    with pytest.raises(kw.LaunchError, match=r"k\[blocks, 256\]"):
+        launch_map(module["k"], torch.zeros(4))
