@@ -22,10 +22,14 @@ _LEFT_OUT = (
     "benchmarks/",
     ".ci/",
     ".github/",
+    "CONTRIBUTING.md",
 )
 _KEPT = ("benchmarks/results/",)
 _NO_SOLUTIONS = '"""The student edition has no solutions."""\n'
 _CODE_CELL = re.compile(r"^```\{code-cell\}[^\n]*\n.*?^```[ \t]*\n", re.M | re.S)
+_FOR_TEACHERS = re.compile(
+    r"^<!-- for teachers -->\n.*?^<!-- /for teachers -->\n\n?", re.M | re.S
+)
 _SOLUTION = re.compile(
     r"^(:{3,}|`{3,})\{solution\}[^\n]*\n.*?^\1[ \t]*\n(?:[ \t]*\n)?", re.M | re.S
 )
@@ -67,6 +71,10 @@ def release(source: Edition, target: Path, files: Iterable[str] | None = None) -
         path.write_text(text, encoding="utf-8")
     for path in chapter_files(target / "chapters"):
         _write_chapter(source, path, target)
+    readme = target / "README.md"
+    if readme.exists():
+        text = readme.read_text(encoding="utf-8")
+        readme.write_text(_FOR_TEACHERS.sub("", text), encoding="utf-8")
     return count
 
 

@@ -118,6 +118,12 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+def test_the_readme_offers_no_solutions(student: Path) -> None:
+    text = (student / "README.md").read_text()
+    assert "make grade" in text and "MIT licence" in text
+    assert "solutions" not in text and "for teachers" not in text
+
+
 def test_no_line_of_an_answer_is_in_the_student_edition(student: Path) -> None:
     texts = {
         path: path.read_text(errors="ignore")
