@@ -43,8 +43,9 @@ def as_html(report: TraceReport) -> str:
         f'<table style="border-collapse:collapse;{_MONO}">'
         f'<thead><tr style="color:{MUTED}">'
         f'<th scope="col" style="{_CELL}">line</th>'
-        f'<th scope="col" style="{_CELL}">source</th>'
+        # The margin comes first: on a narrow page the source may be cut, not that.
         f'<th scope="col" style="{_CELL}">a request costs</th>'
+        f'<th scope="col" style="{_CELL}">source</th>'
         f'<th scope="col" style="{_CELL}">requests</th></tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table>{_problems(report)}</div>"
     )
@@ -75,8 +76,8 @@ def _row(
     counts = "<br>".join(f"{access.requests:,}" for access in accesses)
     return (
         f'<tr{style}><td style="{_CELL};color:{MUTED};text-align:right">{number}</td>'
-        f'<td style="{_CELL}">{html.escape(text)}{mark}</td>'
         f'<td style="{_CELL}">{costs}</td>'
+        f'<td style="{_CELL}">{html.escape(text)}{mark}</td>'
         f'<td style="{_CELL};text-align:right;color:{MUTED}">{counts}</td></tr>'
     )
 
