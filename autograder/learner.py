@@ -2,7 +2,9 @@
 
 What is checked is the text of the exercise's cell, in a fresh worker, never the
 object that the notebook's memory holds: a helper that was defined elsewhere, or
-yesterday, cannot make an answer pass here and fail in ``make grade``.
+yesterday, cannot make an answer pass here and fail in ``make grade``. Where the
+object comes from a later cell that is not marked as the exercise's, that cell's text
+is checked, and the result says that ``make grade`` will not find it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
+from autograder.notebooks import exercise_in
 from autograder.recorder import recorder
 from autograder.show import CheckResult, Hint, Notice
 from autograder.submission import Answer, Cells
@@ -43,10 +46,10 @@ def check(answer: object) -> CheckResult | Notice:
         exercise = find_exercise(answer)
         if exercise is None:
             return _unknown("check", answer)
-        cells = _cells_for(exercise, answer)
+        cells, note = _cells_for(exercise, answer)
         judge = _warm_judge()
         result = judge.grade(exercise, Cells(cells, name="this notebook"))
-        return CheckResult(result, seed=judge.seed)
+        return CheckResult(result, seed=judge.seed, note=note)
     except KeyboardInterrupt:
         _close()
         return Notice("The check was interrupted.")
@@ -99,14 +102,40 @@ def find_exercise(answer: object) -> Exercise | None:
     return named[-1] if named else None
 
 
-def _cells_for(exercise: Exercise, answer: object) -> dict[str, str]:
-    """Collect the cells that were run; what is not recorded comes from the object."""
-    cells = dict(recorder().cells)
-    if exercise.id not in cells:
-        source = _source_of(answer, exercise)
-        if source:
-            cells[exercise.id] = source
-    return cells
+def _cells_for(exercise: Exercise, answer: object) -> tuple[dict[str, str], str]:
+    """Collect the cells that were run, and what is to be said about them.
+
+    The exercise's own cell counts, also where it raised and the object is older than
+    it. An object that a later cell made, one without the exercise's line, is what the
+    learner asks about: a verdict on another text would be a lie.
+    """
+    record = recorder()
+    cells = dict(record.cells)
+    own = _source_of(answer, exercise)
+    named = exercise_in(own)
+    if not own:
+        return cells, ""
+    if exercise.id in cells and (
+        named == exercise.id or record.ran_after(exercise.id, own)
+    ):
+        return cells, ""
+    cells[exercise.id] = own
+    return cells, "" if named == exercise.id else _without_line(exercise, named)
+
+
+def _without_line(exercise: Exercise, named: str | None) -> str:
+    """Say that a cell was judged that ``make grade`` will not find."""
+    line = f"`{'//' if exercise.language == 'cuda' else '#'} exercise: {exercise.id}`"
+    if named is None:
+        found, mend = f"has no {line} line", f"Put {line} at its head"
+    else:
+        unknown = "" if named in all_exercises() else ", which is no exercise"
+        found = f"says `exercise: {named}`{unknown}"
+        mend = f"If it is your answer, the line is {line}: write that"
+    return (
+        f"The cell that defines {exercise.name} {found}, so `make grade` will not "
+        f"find it. {mend} and run it again."
+    )
 
 
 def _source_of(answer: object, exercise: Exercise) -> str:
@@ -115,7 +144,10 @@ def _source_of(answer: object, exercise: Exercise) -> str:
         return ""
     if exercise.language == "cuda":
         source = getattr(answer, "source", "")
-        return f"%%cuda\n{source}" if isinstance(source, str) and source else ""
+        if not isinstance(source, str) or not source:
+            return ""
+        # A notebook's cell has its magic line blanked: it goes back where it was.
+        return f"%%cuda{source}" if source.startswith("\n") else f"%%cuda\n{source}"
     target: Any = getattr(answer, "fn", answer)
     try:
         # The cell or file as a whole: a function needs the helpers beside it.

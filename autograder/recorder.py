@@ -17,6 +17,9 @@ class Recorder:
     def __init__(self) -> None:
         self.cells: dict[str, str] = {}
         self.attached = False
+        # When each text was last run, counted in cells.
+        self._last_run: dict[str, int] = {}
+        self._count = 0
 
     def attach(self, shell: Any) -> None:
         """Listen to a shell, and take in what it ran before."""
@@ -31,10 +34,18 @@ class Recorder:
         """Keep a cell if it is an exercise's."""
         if not isinstance(source, str):
             return
+        text = _bare(source)
+        self._count += 1
+        self._last_run[text] = self._count
         exercise = exercise_in(source)
         if exercise:
             self.cells.pop(exercise, None)
             self.cells[exercise] = source
+
+    def ran_after(self, exercise: str, source: str) -> bool:
+        """Say whether an exercise's cell was run later than another cell was."""
+        own = self._last_run.get(_bare(self.cells.get(exercise, "")), 0)
+        return own > self._last_run.get(_bare(source), own)
 
     def _ran(self, result: Any) -> None:
         self.record(getattr(getattr(result, "info", None), "raw_cell", None))
@@ -52,6 +63,11 @@ def recorder() -> Recorder:
     if shell is not None:
         made.attach(shell)
     return made
+
+
+def _bare(source: str) -> str:
+    """Return a cell's text without its magic line, as a kernel remembers it."""
+    return source.strip().removeprefix("%%cuda").strip()
 
 
 def _history(shell: Any) -> list[str]:

@@ -75,10 +75,12 @@ class CheckResult:
     Args:
         result: the verdict, as ``make grade`` would record it.
         seed: what the values were drawn from; ``SEED=`` replays it.
+        note: what concerns the cell and not the verdict on it.
     """
 
     result: Result
     seed: int
+    note: str = ""
 
     @property
     def passed(self) -> bool:
@@ -96,7 +98,7 @@ class CheckResult:
     def __repr__(self) -> str:
         result = self.result
         lines = [f"{MARKS[result.status]} {result.exercise}: {self._headline()}"]
-        for paragraph in clean(result.message).splitlines():
+        for paragraph in clean(f"{self.note}\n{result.message}").splitlines():
             lines += textwrap.wrap(
                 paragraph, 88, initial_indent="  ", subsequent_indent="  "
             )
@@ -114,6 +116,7 @@ class CheckResult:
         parts = [
             f"<b>{MARKS[result.status]} {escape(result.title)}</b>: "
             f"{escape(self._headline())}",
+            *([message_html(self.note)] if self.note else []),
             message_html(result.message),
         ]
         parts += [self._gate_html(gate) for gate in result.gates]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -78,7 +79,7 @@ class Cells:
         """Return the recorded cell."""
         source = self.cells.get(exercise.id)
         if source is None:
-            return Answer(trouble=_no_cell(exercise, "this notebook"))
+            return Answer(trouble=_no_cell(exercise, "this notebook", self.cells))
         return checked(source, exercise)
 
     def covers(self, exercise: Exercise) -> bool:
@@ -115,7 +116,7 @@ class Notebooks:
             return Answer(trouble=notebook)
         cells = notebook.cells.get(exercise.id, [])
         if not cells:
-            return Answer(trouble=_no_cell(exercise, path.name))
+            return Answer(trouble=_no_cell(exercise, path.name, notebook.cells))
         if len(set(cells)) > 1:
             return Answer(
                 trouble=f"{path.name} has {len(cells)} cells for exercise "
@@ -221,13 +222,32 @@ def code_of(source: str) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
-def _no_cell(exercise: Exercise, where: str) -> str:
+def _no_cell(exercise: Exercise, where: str, found: Iterable[str]) -> str:
     heading = "// exercise:" if exercise.language == "cuda" else "# exercise:"
+    line = f"`{heading} {exercise.id}`"
+    misspelt = _misspelt(exercise, found)
+    if misspelt:
+        return (
+            f"{where} has no cell for exercise {exercise.id}. A cell says "
+            f"`{heading} {misspelt}`, and no exercise is called so: write {line}."
+        )
     return (
         f"{where} has no cell for exercise {exercise.id}. Its cell has the line "
-        f"`{heading} {exercise.id}` at its head: put that line back, or restore the "
+        f"{line} at its head: put that line back, or restore the "
         "cell with `make update`."
     )
+
+
+def _misspelt(exercise: Exercise, found: Iterable[str]) -> str:
+    """Return a cell's id that names no exercise and looks like this one's; else ''."""
+    from autograder.exercises import all_exercises
+
+    every = [*all_exercises(), exercise.id]
+    for name in found:
+        near = get_close_matches(name, every, n=1) if name not in every else []
+        if near == [exercise.id]:
+            return name
+    return ""
 
 
 def _is_no_chapter(stem: str) -> bool:

@@ -105,6 +105,52 @@ def test_the_latest_cell_counts(notebook: Shell) -> None:
     assert notebook.run("check(twice)")
 
 
+WRONG_KERNEL = RIGHT_KERNEL.replace("2 * x", "3 * x")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "has no `// exercise: doubled` line"),
+        ("// exercise: doubld\n", "says `exercise: doubld`, which is no exercise"),
+    ],
+)
+def test_a_later_cell_without_the_line_is_the_one_checked(
+    notebook: Shell, line: str, says: str
+) -> None:
+    notebook.run(RIGHT_KERNEL)
+    assert notebook.run("check(doubled)")
+    notebook.run(WRONG_KERNEL.replace("// exercise: doubled\n", line))
+    result = notebook.run("check(doubled)")
+    assert not result and "out[0] is" in result.message
+    assert says in result.note
+    assert "`make grade` will not find it" in " ".join(repr(result).split())
+    assert "// exercise: doubled" in result._repr_html_()
+    notebook.run(WRONG_KERNEL)
+    result = notebook.run("check(doubled)")
+    assert not result and not result.note
+    # What does not compile leaves the older object behind: the screen counts.
+    notebook.run(RIGHT_KERNEL.replace("// exercise: doubled\n", ""))
+    notebook.run(RIGHT_KERNEL.replace("2 * x[i];", "2 * x[i]"))
+    result = notebook.run("check(doubled)")
+    assert result.result.words == "does not compile" and not result.note
+
+
+def test_a_later_function_without_the_line_is_the_one_checked(
+    notebook: Shell,
+) -> None:
+    notebook.run(RIGHT.format(name="twice"))
+    notebook.run("def twice(x):\n    return x")
+    result = notebook.run("check(twice)")
+    assert not result and "has no `# exercise: twice` line" in result.note
+
+
+def test_a_misspelt_line_is_pointed_out(notebook: Shell) -> None:
+    notebook.run(RIGHT_KERNEL.replace("exercise: doubled", "exercise: doubeld"))
+    message = notebook.run("check('doubled')").message
+    assert "`// exercise: doubeld`, and no exercise is called so" in message
+
+
 @pytest.mark.parametrize(
     "body",
     [
