@@ -1,0 +1,10 @@
+// expect: Let k move the thread on
+__global__ void copy_coalesced(const float* x, float* out, int n) {
+    int block = blockIdx.x * 4 * blockDim.x;  // the block's first element
+    for (int k = 0; k < 4; ++k) {
+        int i = block + threadIdx.x;
+        if (i < n) {
+            out[i] = x[i];
+        }
+    }
+}

@@ -1,0 +1,18 @@
+// expect: nothing is transposed
+__global__ void transpose_tiled(const float* x, float* out, int rows,
+                                int columns) {
+    __shared__ float tile[32][32];
+    int column = blockIdx.x * 32 + threadIdx.x;
+    int row = blockIdx.y * 32 + threadIdx.y;
+    for (int k = 0; k < 32; k += 8) {
+        if (row + k < rows && column < columns) {
+            tile[threadIdx.y + k][threadIdx.x] = x[(row + k) * columns + column];
+        }
+    }
+    __syncthreads();
+    for (int k = 0; k < 32; k += 8) {
+        if (row + k < rows && column < columns) {
+            out[(row + k) * columns + column] = tile[threadIdx.y + k][threadIdx.x];
+        }
+    }
+}
