@@ -5,6 +5,7 @@ from kernelwright.draw.banks import bank_map, tile_map
 from kernelwright.draw.launch import LaunchMap, launch_map
 from kernelwright.draw.machine import MachineTour, machine_tour
 from kernelwright.draw.sectors import sector_map
+from kernelwright.draw.shuffle import shuffle_steps
 from kernelwright.draw.steps import Steps
 from kernelwright.draw.tile import tile_layout
 
@@ -17,6 +18,7 @@ __all__ = [
     "launch_map",
     "machine_tour",
     "sector_map",
+    "shuffle_steps",
     "tile_layout",
     "tile_map",
 ]

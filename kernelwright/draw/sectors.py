@@ -123,11 +123,12 @@ def _word(
 
 def _words(request: Any, sectors: int) -> str:
     asked = len(request.lanes) * request.width
+    used = min(1, asked / (SECTOR * sectors))
     return (
         f"block {tuple(request.block)}, warp {request.warp}, {request.op} "
         f"{request.occurrence + 1} of this line: {len(request.lanes)} lanes ask for "
         f"{asked} bytes; {_counted(sectors)} of 32 bytes move "
-        f"({ideal_sectors(request)} at best), {100 * min(1, asked / (SECTOR * sectors)):.3g}% "
+        f"({ideal_sectors(request)} at best), {100 * used:.3g}% "
         "of it used"
     )
 
