@@ -21,6 +21,7 @@ from autograder.exercise import (
     Output,
     Outputs,
     Problem,
+    Structure,
     Tolerance,
     Value,
 )
@@ -52,6 +53,14 @@ def _whole(arguments: Arguments, name: str) -> int:
     value = arguments[name]
     assert isinstance(value, int)
     return value
+
+
+# What the practice GPU was told is there to be found; a real one was told nothing.
+_MEASURED = Structure(
+    lacks=("launch.cold_ms", "launch.warm_ms", "old.cold_ms", "new.cold_ms", "gpu.log"),
+    message="The number is right, and it was read off what the practice GPU had been "
+    "told. A real one was told nothing: launch, and measure.",
+)
 
 
 # --- arithmetic_intensity ---------------------------------------------------------
@@ -283,6 +292,7 @@ TIME_KERNEL = Exercise(
         "gpu.synchronize(), and statistics.median of the elapsed times.",
     ),
     onward="On a GPU: time torch.add with gpu=torch.cuda, and compare with kw.bench.",
+    structure=(_MEASURED,),
     prelude=prelude("adapt_timer"),
 )
 
@@ -527,6 +537,7 @@ LYING_BENCHMARK = Exercise(
         "both; divide statistics.median by statistics.median.",
     ),
     onward="Which of the lies made the largest difference? Mend one at a time.",
+    structure=(_MEASURED,),
     prelude=prelude("adapt_comparison"),
 )
 

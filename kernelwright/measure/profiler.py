@@ -132,17 +132,23 @@ class Profiler:
     def chrome_trace(self, path: str | Path) -> Path:
         """Write the regions for ``chrome://tracing`` or ui.perfetto.dev.
 
+        On a GPU there are two lanes, the device's time and the CPU's, both from the
+        start of the first region: how far they lie apart is how full the queue was.
+
         Args:
             path: the JSON file to write.
 
         Returns:
             The same path.
         """
+        regions = self._resolved()
+        lanes = [self._place()] + ["CPU: queueing"] * self.on_gpu
         events: list[dict[str, Any]] = [
-            {"name": "process_name", "ph": "M", "pid": 0, "args": {"name": lane}}
-            for lane in [self._place()]
+            {"name": "thread_name", "ph": "M", "pid": 0, "tid": i, "args": {"name": n}}
+            for i, n in enumerate(lanes)
         ]
-        for region in self._resolved():
+        origin = regions[0].host_start_ns if regions else 0
+        for region in regions:
             event: dict[str, Any] = {
                 "name": region.path.rpartition("/")[2],
                 "cat": "region",
@@ -156,6 +162,13 @@ class Profiler:
             if self.memory:
                 event["args"]["peak_bytes"] = region.peak_bytes
             events.append(event)
+            if self.on_gpu:
+                queued = {
+                    "tid": 1,
+                    "ts": (region.host_start_ns - origin) / 1e3,
+                    "dur": (region.host_stop_ns - region.host_start_ns) / 1e3,
+                }
+                events.append(event | queued)
         path = Path(path)
         trace = {"traceEvents": events, "displayTimeUnit": "ms"}
         path.write_text(json.dumps(trace), encoding="utf-8")

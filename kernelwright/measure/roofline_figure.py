@@ -35,7 +35,9 @@ STYLE = f"""
   align-items: center; margin: .4rem 0; }}
 .kw-roof input {{ flex: 1 1 12rem; min-width: 0; }}
 .kw-roof output {{ flex: 1 1 100%; min-height: 2.6em; }}
-.kw-roof figcaption {{ color: {palette.MUTED}; }}
+.kw-roof figcaption {{ color: {palette.MUTED}; text-align: left; }}
+.kw-roof .kw-table {{ overflow-x: auto; }}
+.kw-roof th, .kw-roof td {{ padding: .1rem .7rem .1rem 0; text-align: left; }}
 """
 
 SCRIPT = """
@@ -142,7 +144,8 @@ def _table(roof: Roofline) -> str:
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>"
         for line in lines
     )
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    table = f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="kw-table">{table}</div>'
 
 
 def _grid(axes: Axes) -> list[str]:

@@ -100,8 +100,8 @@ class Summary:
     def _repr_html_(self) -> str:
         head, *lines = self.table()
         cells = "".join(
-            f'<th scope="col" style="text-align:{"right" if i else "left"}">'
-            f"{html.escape(name)}</th>"
+            f'<th scope="col" style="padding:.1em .6em;text-align:'
+            f'{"right" if i else "left"}">{html.escape(name)}</th>'
             for i, name in enumerate(head)
         )
         body = "".join(_line(line, row) for line, row in zip(lines, self.rows))  # noqa: B905
@@ -114,10 +114,11 @@ class Summary:
 
 def _line(line: list[str], row: Row) -> str:
     name = (
-        f'<th scope="row" style="text-align:left;padding-left:{0.5 + row.depth:g}em">'
+        f'<th scope="row" style="text-align:left;padding-left:{0.6 + row.depth:g}em">'
         f"{html.escape(row.name)}</th>"
     )
     cells = "".join(
-        f'<td style="text-align:right">{html.escape(cell)}</td>' for cell in line[1:]
+        f'<td style="padding:.1em .6em;text-align:right">{html.escape(cell)}</td>'
+        for cell in line[1:]
     )
     return f"<tr>{name}{cells}</tr>"

@@ -236,7 +236,7 @@ def _style() -> str:
   align-items: center; margin: .4rem 0; }}
 .kw-timer input {{ flex: 1 1 12rem; min-width: 0; }}
 .kw-timer output {{ flex: 1 1 100%; min-height: 2.6em; }}
-.kw-timer figcaption {{ color: {MUTED}; }}
+.kw-timer figcaption {{ color: {MUTED}; text-align: left; }}
 """
 
 
