@@ -78,16 +78,16 @@ def matmul_work(n: int, element_bytes: int) -> Case:
 
 
 def _work_problem(case: Case, generator: torch.Generator) -> Problem:
-    return Problem(dict(case.sizes), {"intensity": Output((), torch.float64)})
+    work = torch.tensor(list(case.sizes.values()), dtype=torch.int64)
+    return Problem({"work": work}, {"intensity": Output((), torch.float64)})
 
 
 def _intensity(
-    arguments: Arguments, *, read: int = 1, written: int = 1, sized: bool = True
+    arguments: Arguments, *, reads: int = 1, writes: int = 1, sized: bool = True
 ) -> Outputs:
-    elements = read * _whole(arguments, "read")
-    elements += written * _whole(arguments, "written")
-    size = _whole(arguments, "element_bytes") if sized else 1
-    value = _whole(arguments, "flops") / (max(elements, 1) * size)
+    flops, read, written, element_bytes = tensor(arguments, "work").tolist()
+    elements = reads * read + writes * written
+    value = flops / (max(elements, 1) * (element_bytes if sized else 1))
     return {"intensity": torch.tensor(value, dtype=torch.float64)}
 
 
@@ -133,12 +133,12 @@ ARITHMETIC_INTENSITY = Exercise(
         ),
         NearMiss(
             "writes forgotten",
-            lambda arguments: _intensity(arguments, written=0),
+            lambda arguments: _intensity(arguments, writes=0),
             "The result is written to memory too: those bytes are missing.",
         ),
         NearMiss(
             "reads forgotten",
-            lambda arguments: _intensity(arguments, read=0),
+            lambda arguments: _intensity(arguments, reads=0),
             "The inputs are read from memory: those bytes are missing.",
         ),
         NearMiss(

@@ -19,9 +19,9 @@ from kernelwright.measure.practice import PracticeGPU, PracticeTensor
 Answer = Callable[..., Any]
 
 
-def adapt_number(answer: Answer, *arguments: float) -> torch.Tensor:
-    """Call an answer that takes numbers and returns one."""
-    return _number(answer(*arguments), _name(answer), torch.float64)
+def adapt_number(answer: Answer, work: torch.Tensor) -> torch.Tensor:
+    """Call an answer that takes whole numbers and returns one number."""
+    return _number(answer(*work.tolist()), _name(answer), torch.float64, work.device)
 
 
 def adapt_timer(
