@@ -42,6 +42,9 @@ class GpuProgram:
         """Queue a kernel on torch's current stream; it returns at once."""
         driver = _cupy().cuda.driver
         device = torch.cuda.current_device()
+        # A thread of its own (autograd runs backward in one) has no context until
+        # the runtime is told its device.
+        _cupy().cuda.runtime.setDevice(device)
         function = self._function(device, kernel, shared)
         # The driver copies the parameters before launchKernel returns, so these
         # buffers need to live no longer than the call.

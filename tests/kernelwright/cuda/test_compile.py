@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -239,6 +241,17 @@ def test_a_kernel_can_be_captured_in_a_graph(module: cuda.Module) -> None:
         kernel(x, x, out, n)
     out.zero_()
     graph.replay()
+    assert torch.equal(out, x + x)
+
+
+@pytest.mark.gpu
+def test_a_launch_from_another_thread(module: cuda.Module) -> None:
+    x = torch.randn(100, device="cuda")
+    out = torch.empty_like(x)
+    thread = threading.Thread(target=module["add"][1, 128], args=(x, x, out, 100))
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
     assert torch.equal(out, x + x)
 
 
