@@ -100,3 +100,21 @@ def test_regions_on_a_real_gpu() -> None:
     calls, total, own = summary["step"]
     assert calls == 1 and summary["step/matmul"][0] == 5
     assert 0 <= own <= 0.5 * total
+
+
+def test_the_chapters_figures_of_the_practice_gpu() -> None:
+    gpu = kw.PracticeGPU()
+    gemm, gelu = gpu.kernel("gemm", 1.5), gpu.kernel("gelu", 0.4)
+    prof = Profiler(gpu)
+    for _ in range(3):
+        with prof.record("step"), prof.record("mlp"):
+            gemm()
+            with prof.record("gelu"):
+                gelu()
+            gemm()
+    assert f"{prof.summary()['step'][1]:.3f}" == "10.205"
+    gpu = kw.PracticeGPU()
+    launch = gpu.kernel("add", 0.5, 0.3)
+    start = gpu.perf_counter()
+    launch()
+    assert f"{(gpu.perf_counter() - start) * 1e3:.3f}" == "0.005"
