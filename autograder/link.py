@@ -199,6 +199,9 @@ class Worker:
             words = "it ended its own process before it gave its outputs"
         elif isinstance(code, int) and code > 128:
             words = _SIGNALS.get(code - 128, f"it was ended by signal {code - 128}")
+            printed = self.capture.text() if code - 128 == _ABORT else ""
+            if any(said in printed for said in _HEAP_DAMAGED):
+                words = _OUTSIDE
         else:
             words = f"its process ended with exit code {code}"
         return WorkerEnded("crashed", words)
@@ -231,6 +234,16 @@ class Worker:
         return self._record
 
 
+_ABORT = 6
+# What glibc prints before it aborts: something wrote over its books.
+_HEAP_DAMAGED = (
+    *("free(): ", "malloc(): ", "realloc(): ", "munmap_chunk(): "),
+    *("double free or corruption", "corrupted size", "corrupted double-linked list"),
+)
+_OUTSIDE = (
+    "a load or store outside of its tensors damaged the process's memory (SIGABRT). "
+    "Is every index guarded, and every tl.load and tl.store masked with mask=i < n?"
+)
 _SIGNALS = {
     4: "it ran an illegal instruction (SIGILL)",
     6: "it aborted (SIGABRT)",

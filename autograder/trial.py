@@ -149,7 +149,21 @@ def try_case(
         dict(zip(problem.outputs, data, strict=True)),
         poisons,
     )
+    asked = verdict.right and any(data) and _asks_for_triton(exercise)
+    if asked and not whole(answer.get("launches")):
+        return Tried(trouble=_NOT_LAUNCHED, kind="return", problem=problem)
     return Tried(verdict=verdict, problem=problem, poisons=poisons)
+
+
+_NOT_LAUNCHED = (
+    "the values are right, and no Triton kernel made them: no Triton kernel was "
+    "launched. Call yours with its grid, kernel[(programs,)](...), and return the "
+    "tensor that it wrote."
+)
+
+
+def _asks_for_triton(exercise: Exercise) -> bool:
+    return any("triton.jit" in wanted.holds for wanted in exercise.structure)
 
 
 def poisons_for(exercise: Exercise, problem: Problem, seed: int) -> dict[str, bytes]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from autograder.worker.launches import Launches, counted
 from autograder.worker.tensors import Guarded, dtype_name, to_bytes
 from autograder.worker.wire import Header
 
@@ -44,8 +45,10 @@ def run_case(
         _finish(header["device"])
         made = [g.tensor for g in placed if g.name in wanted]
         described: list[Header] = []
+        seen = Launches()
     else:
-        returned = entry(*values)
+        with counted() as seen:
+            returned = entry(*values)
         _finish(header["device"])
         made, described = _returned(returned)
     data: list[bytes] = []
@@ -54,6 +57,7 @@ def run_case(
     reply: Header = {
         "ok": True,
         "returned": described,
+        "launches": seen.count,
         "trespass": {g.name: sides for g in placed if (sides := g.trespass())},
         "changed": [
             g.name

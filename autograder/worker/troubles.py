@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from dataclasses import asdict, dataclass, field
+from keyword import iskeyword
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autograder.worker.cells import MissingName
@@ -99,20 +102,66 @@ _CUDA_ERRORS = {
 }
 
 
+# What Triton says of a launch that is written wrongly, in its interpreter or compiled.
+_TRITON_LAUNCHES = {
+    "no attribute 'grid_idx'": "the kernel was called like a function, without a grid",
+    "outside of the scope of a kernel": "the kernel was called like a function, "
+    "without a grid",
+    "object of type 'int' has no len()": "the grid is a number; wanted a tuple",
+    'can only concatenate list (not "tuple")': "the grid is a list; wanted a tuple",
+}
+
+
 def _exception(error: BaseException, message: str, namespace: Namespace) -> Trouble:
-    name = type(error).__name__
+    from kernelwright.errors import ArgumentError
+
     if isinstance(error, NotImplementedError) and not str(error):
         message = "nothing is written here yet"
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    inner = _innermost(error, namespace)
+    if inner is not error:
+        message = str(inner)[:_LONGEST] or type(inner).__name__
+    text = f"{type(inner).__name__}: {message}"
+    launch = _wrong_launch(error, message)
+    if launch:
+        inner = error
+    for frame in reversed(traceback.extract_tb(inner.__traceback__)):
         if frame.filename in namespace.files:
             return Trouble(
                 "exception",
-                f"{name}: {message}",
+                f"{launch}: write {_called(frame.line)}[(programs,)](...)."
+                if launch
+                else text,
                 line=frame.lineno or 0,
                 text=(frame.line or "")[:200],
                 cell=namespace.files[frame.filename],
             )
-    from kernelwright.errors import ArgumentError
-
     kind = "arguments" if isinstance(error, ArgumentError) else "exception"
-    return Trouble(kind, f"{name}: {message}")
+    return Trouble(kind, text)
+
+
+def _innermost(error: BaseException, namespace: Namespace) -> BaseException:
+    """Return what Triton wrapped: its own error shows the launch, not the line."""
+    while type(error).__module__.startswith("triton") and error.__cause__ is not None:
+        frames = traceback.extract_tb(error.__cause__.__traceback__)
+        if not any(frame.filename in namespace.files for frame in frames):
+            break
+        error = error.__cause__
+    return error
+
+
+def _wrong_launch(error: BaseException, message: str) -> str:
+    """Say what is wrong with a Triton launch; '' if it is something else."""
+    last = error
+    while last.__cause__ is not None:
+        last = last.__cause__
+    frames = traceback.extract_tb(last.__traceback__)
+    if not frames or "triton" not in Path(frames[-1].filename).parts:
+        return ""
+    said = f"{message} {last}"
+    return next((says for begin, says in _TRITON_LAUNCHES.items() if begin in said), "")
+
+
+def _called(line: str | None) -> str:
+    """Return the name that a line launches."""
+    names = re.findall(r"([A-Za-z_]\w*)\s*[\[(]", line or "")
+    return next((name for name in names if not iskeyword(name)), "kernel")
