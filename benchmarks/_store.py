@@ -50,7 +50,7 @@ def store(
         "stem": stem,
         "device": name,
         "date": datetime.date.today().isoformat(),
-        "command": " ".join(["python -m", f"benchmarks.{stem}", *sys.argv[1:]]),
+        "command": " ".join(["python -m", f"benchmarks.{stem}", *_told()]),
         "versions": versions(),
         **facts,
         "rows": list(rows),
@@ -59,6 +59,15 @@ def store(
     path = folder / f"{stem}-{slug(name)}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def _told() -> list[str]:
+    """Return what the command line asked for; where to put it is nobody's business."""
+    told = sys.argv[1:]
+    if "--out" in told:
+        at = told.index("--out")
+        del told[at : at + 2]
+    return told
 
 
 def below_floor(

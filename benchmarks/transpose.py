@@ -37,6 +37,8 @@ SHAPES = (
     (257, 1009),
     (128, 4096),
     (3, 40, 72),
+    (1000, 8),
+    (16, 520),
     (5, 7, 9, 11),
 )
 DTYPES = (torch.int8, torch.bfloat16, torch.float32, torch.float64)

@@ -253,11 +253,12 @@ SCALE_OFFSET = Exercise(
     requirements=(
         "Right for every n, with any number of threads, fewer elements than "
         "threads included.",
+        "At every moment neighbouring threads work on neighbouring elements.",
         "No thread writes past the last element.",
     ),
     problem=_scale_problem,
     reference=_scale_reference,
-    cases=(vector_case(96), vector_case(960), *CASES),
+    cases=(*CASES, vector_case(96), vector_case(960)),
     hidden=_hidden,
     tolerance=Tolerance(factor=1.0, scale=_scale_magnitude),
     near_misses=(
@@ -295,10 +296,11 @@ SCALE_OFFSET = Exercise(
         "launch for n = 100 and look for elements without an owner.",
         "Integer division rounds down: with n = 100 and 96 threads each chunk is 1 "
         "element, so 96 are covered. What covers the other 4?",
-        "Either round the chunk up and stop every thread at n, or drop the chunks: "
-        "the grid-stride loop from saxpy gives every element one owner.",
+        "Rounding the chunk up and stopping every thread at n mends the values. Drop "
+        "the chunks: the grid-stride loop from saxpy gives every element one owner, "
+        "and a warp's 32 loads stand side by side.",
     ),
-    onward="Two repairs work. Ask which one a warp's 32 loads prefer: chapter 2.",
+    onward="Trace it with chunks that are rounded up: why does a warp mind? Chapter 2.",
     counts=(
         Count("sectors_per_request", "global", "load", at_most=8.0, ideal=4.0),
         Count("sectors_per_request", "global", "store", at_most=8.0, ideal=4.0),

@@ -25,6 +25,7 @@ from autograder.exercises._transpose import (
     COALESCED,
     EXACT,
     MISTAKES,
+    SHARES,
     STEM,
     WITHOUT_CONFLICTS,
     draw_values,
@@ -138,6 +139,7 @@ COPY_COALESCED = Exercise(
     onward="Make it four neighbours a thread, block + 4 * threadIdx.x + k, and trace "
     "it: the values stay right.",
     counts=COALESCED,
+    shares=SHARES,
 )
 
 # --- transpose_tiled, transpose_padded --------------------------------------------
@@ -184,6 +186,7 @@ TRANSPOSE_TILED = Exercise(
     ),
     # Conflicts in the tile have a ceiling of their own: 0.39 on an H200.
     speed=timed({"bronze": 0.20, "silver": 0.30, "gold": 0.36}),
+    shares=SHARES,
 )
 
 TRANSPOSE_PADDED = Exercise(
@@ -218,6 +221,7 @@ TRANSPOSE_PADDED = Exercise(
     onward="Try 34 and 36 columns, and predict the wavefronts before you trace them.",
     counts=(*COALESCED, *WITHOUT_CONFLICTS),
     speed=timed({"bronze": 0.50, "silver": 0.65, "gold": 0.80}),
+    shares=SHARES,
 )
 
 # --- transpose_swizzled (ladder) --------------------------------------------------
@@ -290,7 +294,8 @@ TRANSPOSE_SWIZZLED = Exercise(
             "pointers.",
         ),
     ),
-    speed=timed({"bronze": 0.70, "silver": 0.82, "gold": 0.90}),
+    speed=timed({"bronze": 0.70, "silver": 0.80, "gold": 0.88}),
+    shares=SHARES,
 )
 
 # --- aos_to_soa (detective) -------------------------------------------------------

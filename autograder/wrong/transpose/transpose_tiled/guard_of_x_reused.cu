@@ -1,4 +1,4 @@
-// expect: outside of
+// expect: race on out
 __global__ void transpose_tiled(const float* x, float* out, int rows,
                                 int columns) {
     __shared__ float tile[32][32];
