@@ -281,8 +281,11 @@ class Library:
     def lines_of(self, pcs: Iterable[int]) -> dict[int, int]:
         """Return the author's line of each address behind a call, where known."""
         asked = [pc for pc in pcs if pc not in self._lines]
-        found = source_lines(self._path, self._filename, [pc - 1 for pc in asked])
-        self._lines.update({pc: found.get(pc - 1, 0) for pc in asked})
+        # An access that the optimiser moved has no line; what stands behind it does.
+        for step in (-1, 0, 4, 9, 16):
+            left = [pc for pc in asked if not self._lines.get(pc)]
+            found = source_lines(self._path, self._filename, [p + step for p in left])
+            self._lines.update({pc: found.get(pc + step, 0) for pc in left})
         return self._lines
 
     def _line(self, pc: int) -> int:

@@ -15,6 +15,7 @@ from kernelwright.cuda.ctypes_map import ELEMENTS
 from kernelwright.cuda.diagnostics import compile_error
 from kernelwright.cuda.kernel import Launcher
 from kernelwright.cuda.signature import Signature, parse_signature
+from kernelwright.cuda.source import find_kernels
 from kernelwright.emulator.library import Library
 from kernelwright.emulator.symbols import Variable, variables_of
 from kernelwright.emulator.tracing import Request as Asked
@@ -87,7 +88,10 @@ def trace(
     regions = [(low, high, False, fresh) for low, high, fresh in memory.regions]
     regions += [(low, high, constant, False) for low, high, constant, _ in own]
     dynamic = dynamic_name(kernel.source)
+    others = {k.name for k in find_kernels(kernel.source)} - {kernel.name.split("<")[0]}
     hidden = {name for name, shown in readable.items() if _is_ours(shown, dynamic)}
+    # Another kernel's shared arrays are no part of this launch's memory.
+    variables = tuple(v for v in variables if _owner(readable[v.name]) not in others)
     asked = Asked(regions, chosen, variables, hidden)
     raw = run(library, kernel.name, spec, asked)
     del kept
@@ -103,7 +107,7 @@ def trace(
         launcher.shared,
         launcher.grid,
         launcher.block,
-        [constant for _, _, constant, _ in regions],
+        [region[:3] for region in regions],
     )
     lines = _lines_of_all(library, raw.workers)
     source = kernel.source.splitlines()
@@ -124,6 +128,12 @@ def trace(
         printed=raw.printed,
         log=RequestLog(raw.workers, lines, places),
     )
+
+
+def _owner(shown: str) -> str:
+    """Return the function that declares a variable: ``k`` of ``k(int)::tile``."""
+    head = re.sub(r"<.*|\(.*", "", shown.removeprefix("void "))
+    return head if "(" in shown else ""
 
 
 def _is_ours(shown: str, dynamic: str) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-# Between two buffers, where nobody's data is: an index that is off by up to this many
-# bytes is seen for what it is. Never touched, so it costs addresses and no memory.
-GUARD = 1 << 20
+# Between two buffers, where nobody's data is: an index that is off by up to half of it is
+# blamed on the right buffer. Never touched, so it costs addresses and no memory.
+GUARD = 16 << 20
 # What a GPU's allocator gives at least.
 ALIGNMENT = 256
 

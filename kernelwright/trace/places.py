@@ -31,7 +31,7 @@ class Places:
         shared: static shared variables.
         dynamic: name of the dynamic shared array.
         dynamic_bytes: its size.
-        constant: for each region, whether it is constant memory.
+        regions: low and high of each region, and whether it is constant memory.
     """
 
     buffers: Sequence[Buffer]
@@ -41,13 +41,13 @@ class Places:
     dynamic_bytes: int
     grid: Triple
     block: Triple
-    constant: Sequence[bool]
+    regions: Sequence[tuple[int, int, bool]]
 
     def space(self, place: int) -> Space:
         """Return the memory that a recorded place belongs to."""
         if place in (STATIC_SHARED, DYNAMIC_SHARED):
             return "shared"
-        if place != NOWHERE and self.constant[place]:
+        if place != NOWHERE and self.regions[place][2]:
             return "constant"
         return "global"
 
@@ -70,7 +70,11 @@ class Places:
                 return Place(name, address - low, high - low, 1)
         if not self.buffers or address < 1 << 16:
             return Place(None, address, 0, 1)
-        return _in(min(self.buffers, key=lambda b: _distance(b, address)), address)
+        meant = self.buffers
+        if place < len(self.regions):
+            low, high = self.regions[place][:2]
+            meant = [b for b in meant if low <= b.low < high] or meant
+        return _in(min(meant, key=lambda b: _distance(b, address)), address)
 
     def thread(self, number: int) -> Triple:
         """Return the index of a thread, from its number in the block."""

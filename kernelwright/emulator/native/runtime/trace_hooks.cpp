@@ -21,6 +21,7 @@ inline void seen(uint64_t address, unsigned width, unsigned op, void* caller) {
 
 // A copy of a struct: a GPU moves it in the widest pieces that its size allows.
 void seen_range(uint64_t address, uint64_t size, unsigned op, void* caller) {
+    if (size == 0) return;
     uint64_t piece = size & -size;
     if (piece > 16) piece = 16;
     while (address & (piece - 1)) piece >>= 1;
@@ -90,6 +91,24 @@ void __tsan_read_range(void* p, size_t size) {
 void __tsan_write_range(void* p, size_t size) {
     seen_range(reinterpret_cast<uint64_t>(p), size, kStore,
                __builtin_return_address(0));
+}
+// clang's: the copy is ours to make.
+void* __tsan_memcpy(void* to, const void* from, size_t size) {
+    void* caller = __builtin_return_address(0);
+    seen_range(reinterpret_cast<uint64_t>(from), size, kLoad, caller);
+    seen_range(reinterpret_cast<uint64_t>(to), size, kStore, caller);
+    return memcpy(to, from, size);
+}
+void* __tsan_memmove(void* to, const void* from, size_t size) {
+    void* caller = __builtin_return_address(0);
+    seen_range(reinterpret_cast<uint64_t>(from), size, kLoad, caller);
+    seen_range(reinterpret_cast<uint64_t>(to), size, kStore, caller);
+    return memmove(to, from, size);
+}
+void* __tsan_memset(void* to, int value, size_t size) {
+    seen_range(reinterpret_cast<uint64_t>(to), size, kStore,
+               __builtin_return_address(0));
+    return memset(to, value, size);
 }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}

@@ -55,9 +55,11 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
             if (must_know && (written & mask) != mask) {
                 if (!wounded)
                     report(problem(kUnwritten, address, width, op, pc, place));
-                // Once a word: what follows from it is no news.
-                cell.write = {who, tick, pc_bits | (written | mask) << 4};
-                continue;
+                // Once a word: what follows from it is no news. No byte counts as written
+                // by this thread, so that the late writer still meets its reader.
+                if (!current) cell.write = {who, tick, pc_bits};
+                cell.write.meta |= mask << 4;
+                current = true;
             }
         }
         bool both_atomic = atomic && (cell.write.meta & kAtomicBit);
@@ -182,20 +184,21 @@ int Tracer::find_region(uint64_t address, unsigned width) {
 
 void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) {
     if (pending.active) settle();
+    if (pc - text_begin >= site_of.size()) return;
     int place;
     Cell* cells;
+    bool wild = false;
     uint64_t offset = address - static_low;
     if (offset < static_bytes) {
         const uint8_t* kind = trace->tls_kind.data() + offset;
         if (*kind == 2) return;
         place = kStaticShared;
         cells = shared_cells;
-        if (*kind != 1 || offset + width > static_bytes || kind[width - 1] != 1)
-            cells = nullptr;
+        wild = *kind != 1 || offset + width > static_bytes || kind[width - 1] != 1;
     } else if ((offset = address - dynamic_low) < kDynamicShared + kPage) {
         place = kDynamicShared_;
         cells = shared_cells + (static_bytes + 3) / 4;
-        if (offset + width > shared_bytes) cells = nullptr;
+        wild = offset + width > shared_bytes;
     } else {
         place = find_region(address, width);
         if (place < 0) {
@@ -203,15 +206,17 @@ void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) 
             bool ours =
                 address >= trace->spec.image_low && address < trace->spec.image_high;
             if (ours) return;
-            cells = nullptr;
+            wild = true;
             place = shared_nearby(address);
+            // What else this instruction touched is what it was meant for.
+            uint32_t before = site_of[pc - text_begin];
+            if (place == kNowhere && before != kNone) place = sites[before].row.place;
         } else {
             cells = trace->cells[place];
             offset = address - (trace->regions[place].low & ~3ull);
         }
     }
-    bool known = place >= 0 && place != kNowhere;
-    if (!cells && !known) {
+    if (wild) {
         report(problem(kOutOfBounds, address, width, op, pc, place));
         wounded = true;
         end_thread();

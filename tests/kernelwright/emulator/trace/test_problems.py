@@ -1,0 +1,231 @@
+"""What a kernel must not do, each on its line; and that clean kernels stay clean."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelwright.errors import TraceProblem
+from tests.golden.cases import KERNELS as GOLDEN
+
+TESTS = Path(__file__).parents[3]
+BARRIER = "__syncthreads();"
+
+
+def without_barrier(source, number):
+    """Blank one barrier; its line stays."""
+    places = [m.start() for m in re.finditer(re.escape(BARRIER), source)]
+    at = places[number]
+    return source[:at] + ";".rjust(len(BARRIER)) + source[at + len(BARRIER) :]
+
+
+def lines_with(source, *texts):
+    return {
+        number
+        for number, line in enumerate(source.splitlines(), 1)
+        if any(text in line for text in texts)
+    }
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_every_deleted_barrier_of_the_tiled_matmul_is_reported(trace, number):
+    whole = (TESTS / "kernels" / "matmul_tiled.cu").read_text()
+    source = without_barrier(whole, number)
+    a, b, c = torch.randn(3, 48, 48)
+    report = trace(source, "matmul_tiled", (3, 3), (16, 16), a, b, c, 48, 48, 48)
+    reading = lines_with(source, "sum += a_tile")
+    writing = lines_with(source, "_tile[threadIdx.y][threadIdx.x] =")
+    races = [set(p.lines) for p in report.problems if p.kind == "race"]
+    assert all(race & reading and race & writing for race in races)
+    assert len(races) == 2  # a_tile and b_tile
+    clean = trace(whole, "matmul_tiled", (3, 3), (16, 16), a, b, c, 48, 48, 48)
+    clean.assert_clean()
+    torch.testing.assert_close(c, a @ b, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["sum_interleaved", "sum_sequential"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_every_deleted_barrier_of_a_reduction_is_reported(trace, kernel, number):
+    whole = (GOLDEN / "reductions.cu").read_text()
+    begin = whole.index(kernel)
+    source = whole[:begin] + without_barrier(whole[begin:], number)
+    report = trace(source, kernel, 4, 256, torch.randn(1024), torch.zeros(4))
+    update = lines_with(source, "] += part[")
+    first = lines_with(source, "part[threadIdx.x] = x[")
+    races = [set(p.lines) for p in report.problems if p.kind == "race"]
+    assert races
+    assert all(race <= update | first for race in races)
+    assert any(race & update for race in races)
+
+
+def test_barriers_within_a_warp_order_its_lanes_alone(trace):
+    source = """__global__ void k(const float* x, float* out) {
+    __shared__ float part[64];
+    part[threadIdx.x] = x[threadIdx.x];
+    __syncwarp();
+    int base = threadIdx.x & ~REACH;
+    out[threadIdx.x] = part[base + (threadIdx.x + 1 & REACH)];
+}"""
+    x, out = torch.randn(64), torch.zeros(64)
+    trace(source.replace("REACH", "31"), "k", 1, 64, x, out).assert_clean()
+    across = trace(source.replace("REACH", "63"), "k", 1, 64, x, out)
+    assert {p.kind for p in across.problems} >= {"race"}
+
+
+def test_the_last_block_may_read_what_the_others_published(trace):
+    source = """__device__ unsigned int arrived;
+__global__ void total(const float* x, float* part, float* out) {
+    __shared__ bool last;
+    atomicAdd(&part[blockIdx.x], x[blockIdx.x * 32 + threadIdx.x]);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(&arrived, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last && threadIdx.x == 0) {
+        float sum = 0;
+        for (int i = 0; i < gridDim.x; ++i) sum += part[i];
+        out[0] = sum;
+    }
+}"""
+    x, part, out = torch.ones(256), torch.zeros(8), torch.zeros(1)
+    trace(source, "total", 8, 32, x, part, out).assert_clean()
+    assert out.item() == 256
+    without = source.replace("        __threadfence();\n", "").replace(
+        "    __threadfence();\n", ""
+    )
+    report = trace(without, "total", 8, 32, x, part.zero_(), out)
+    assert [p.kind for p in report.problems] == ["race"]
+
+
+def test_the_same_value_twice_is_no_race_and_another_is(trace):
+    source = """__global__ void k(int* out) {
+    __shared__ int flag;
+    flag = VALUE;
+    __syncthreads();
+    out[threadIdx.x] = flag;
+}"""
+    out = torch.zeros(64, dtype=torch.int32)
+    trace(source.replace("VALUE", "7"), "k", 1, 64, out).assert_clean()
+    differ = trace(source.replace("VALUE", "threadIdx.x"), "k", 1, 64, out)
+    assert [(p.kind, p.lines, p.buffer) for p in differ.problems] == [
+        ("race", (3,), "flag")
+    ]
+
+
+@pytest.mark.parametrize("index", ["n", "-1", "1 << 28", "-(1 << 20)"])
+def test_a_wild_access_is_caught_before_it_happens(trace, index):
+    source = f"""__global__ void k(const float* x, float* out, int n) {{
+    if (threadIdx.x == 3) out[{index}] = x[0];
+    else out[threadIdx.x] = x[threadIdx.x];
+}}"""
+    data = torch.zeros(96)
+    x, out = torch.ones(32), data[32:64]
+    report = trace(source, "k", 1, 32, x, out, 32)
+    (problem,) = report.problems
+    assert (problem.kind, problem.lines) == ("out of bounds", (2,))
+    assert problem.threads == ((3, 0, 0),)
+    if index != "1 << 28":  # so far away that no buffer is nearer than another
+        assert problem.buffer == "out"
+        assert problem.index == eval(index, {"n": 32})
+    assert data[:32].eq(0).all()
+    assert data[64:].eq(0).all()
+    assert out.sum() == 31  # the other threads came to their end
+
+
+def test_a_null_pointer_is_unmapped(trace):
+    source = "__global__ void k(float* p) { p[threadIdx.x] = 1; }"
+    report = trace(source, "k", 1, 1, None)
+    assert [p.kind for p in report.problems] == ["unmapped access"]
+    assert "null" in report.problems[0].message
+
+
+def test_a_copy_in_flight_is_unwritten_until_its_wait(trace):
+    source = """#include <kw/cp_async.cuh>
+__global__ void k(const float* x, float* out) {
+    __shared__ float tile[32];
+    kw::cp_async<4>(&tile[threadIdx.x], &x[threadIdx.x]);
+    kw::cp_async_commit();
+    WAIT
+    out[threadIdx.x] = tile[threadIdx.x];
+}"""
+    x, out = torch.randn(32), torch.zeros(32)
+    waits = source.replace("WAIT", "kw::cp_async_wait<0>();")
+    trace(waits, "k", 1, 32, x, out).assert_clean()
+    report = trace(source.replace("WAIT", ""), "k", 1, 32, x, out)
+    assert [(p.kind, p.lines) for p in report.problems] == [
+        ("uninitialised read", (7,))
+    ]
+
+
+def test_memory_declared_unwritten_may_be_read_once_written(trace):
+    source = """__global__ void k(float* out) {
+    FIRST
+    out[threadIdx.x] += 1;
+}"""
+    out = torch.zeros(32)
+    bad = trace(source.replace("FIRST", ""), "k", 1, 32, out, unwritten=["out"])
+    assert [(p.kind, p.lines, p.buffer, p.count) for p in bad.problems] == [
+        ("uninitialised read", (3,), "out", 32)
+    ]
+    written = source.replace("FIRST", "out[threadIdx.x] = 2;")
+    trace(written, "k", 1, 32, out, unwritten=[0]).assert_clean()
+
+
+def test_what_never_ends_is_a_timeout_or_a_deadlock(trace, monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_DEADLINE_S", "0.3")
+    spin = """__global__ void k(volatile int* flag) {
+    while (flag[0] == 0) {}
+}"""
+    report = trace(spin, "k", 1, 32, torch.zeros(1, dtype=torch.int32))
+    assert [p.kind for p in report.problems] == ["timeout"]
+    stuck = """__global__ void k(float* out) {
+    if (threadIdx.x < 16) __syncthreads(); else __syncwarp(0xffffffff);
+    out[threadIdx.x] = 1;
+}"""
+    report = trace(stuck, "k", 1, 32, torch.zeros(32))
+    assert [p.kind for p in report.problems] == ["deadlock"]
+    assert report.problems[0].lines == (2,)
+
+
+def test_an_assertion_and_a_launch_of_many_problems_are_in_the_report(trace):
+    source = """#include <cassert>
+__global__ void k(float* out) {
+    assert(threadIdx.x < 8);
+    out[threadIdx.x] = 1;
+}"""
+    report = trace(source, "k", 1, 32, torch.zeros(32))
+    assert [(p.kind, p.lines) for p in report.problems] == [("assert", (3,))]
+    with pytest.raises(TraceProblem, match="assertion") as caught:
+        report.assert_clean()
+    assert caught.value.problems == report.problems
+
+
+def test_a_matmul_through_wmma_and_shared_memory_is_clean(trace):
+    source = """#include <mma.h>
+using namespace nvcuda;
+__global__ void k(const half* a, const half* b, float* c) {
+    __shared__ half left[16 * 16], right[16 * 16];
+    for (int i = threadIdx.x; i < 256; i += 32) left[i] = a[i], right[i] = b[i];
+    __syncwarp();
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> x;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> y;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
+    wmma::fill_fragment(sum, 0.0f);
+    wmma::load_matrix_sync(x, left, 16);
+    wmma::load_matrix_sync(y, right, 16);
+    wmma::mma_sync(sum, x, y, sum);
+    wmma::store_matrix_sync(c, sum, 16, wmma::mem_row_major);
+}"""
+    a, b = torch.randn(2, 16, 16).half()
+    c = torch.zeros(16, 16)
+    report = trace(source, "k", 1, 32, a, b, c)
+    report.assert_clean()
+    torch.testing.assert_close(c, a.float() @ b.float().T, atol=1e-3, rtol=1e-3)
+    loads = [x for x in report.lines if x.line in (11, 12)]
+    assert [(x.space, x.width, x.requests) for x in loads] == [("shared", 4, 4)] * 2
