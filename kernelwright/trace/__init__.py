@@ -1,15 +1,16 @@
 """What a kernel does to memory, without a GPU: ``kernel.trace[grid, block](...)``.
 
 A traced launch runs some blocks of the grid on the emulator, in a build that reports
-every load and store. It counts what a profiler would (requests, sectors, wavefronts) and
-finds what sanitizers would (races, wild, misaligned and uninitialised accesses, barriers
-that not all threads reach). It never shows time, occupancy, stalls or registers.
+every load and store. It counts what a profiler would (requests, sectors, wavefronts)
+and finds what sanitizers would (races, wild, misaligned and uninitialised accesses,
+barriers that not all threads reach). It never shows time, occupancy, stalls or
+registers.
 
-Its memory: a copy of the launch's tensors; a shadow of 36 bytes for each 4-byte word that
-the traced blocks touch, so ten times the memory that they touch in all; and for each
-worker 2 MB for shared memory, 2 MB for the requests of a block's warps and at most 5 MB
-of requests kept for pictures. A lane that runs 256 accesses ahead waits for its warp, so
-a long loop takes no more.
+Its memory: a copy of the launch's tensors; a shadow of 36 bytes for each 4-byte word
+that the traced blocks touch; and for each worker 2 MB for shared memory, at most 5 MB
+of requests kept for pictures, and the requests that its warps have not finished. A
+lane that is 256 accesses ahead waits for its warp, so these take 70 KB a warp in
+lockstep, and 2.3 MB in one whose 32 lanes all do something else.
 """
 
 from __future__ import annotations

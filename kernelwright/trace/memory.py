@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-# Between two buffers, where nobody's data is: an index that is off by up to half of it is
-# blamed on the right buffer. Never touched, so it costs addresses and no memory.
+# Between two buffers, where nobody's data is: an index that is off by up to half of it
+# is blamed on the right buffer. Never touched, so it costs addresses and no memory.
 GUARD = 16 << 20
 # What a GPU's allocator gives at least.
 ALIGNMENT = 256
