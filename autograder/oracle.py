@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -24,6 +24,15 @@ from autograder.exercise import (
     Value,
 )
 from autograder.worker.tensors import from_bytes
+
+# Of each floating-point type: all bits of the exponent, and the bit that makes a NaN
+# quiet. Arithmetic on a signalling NaN gives the same one with that bit on.
+_NAN = {
+    torch.float16: (0x7C00, 0x0200),
+    torch.bfloat16: (0x7F80, 0x0040),
+    torch.float32: (0x7F80_0000, 0x0040_0000),
+    torch.float64: (0x7FF0_0000_0000_0000, 0x0008_0000_0000_0000),
+}
 
 
 def fresh_seed() -> int:
@@ -61,26 +70,21 @@ def given(problem: Problem) -> dict[str, Value]:
 def poison(name: str, dtype: torch.dtype, count: int, seed: int) -> bytes:
     """Return the bytes that an output holds before anything is written to it.
 
-    Floating-point outputs hold a NaN with a payload of its own; integers a number
-    that no right answer is likely to hold. Both change with the seed, so that no
-    answer can hold them by heart.
+    Floating-point outputs hold a signalling NaN with a payload of its own: a copy
+    keeps it, arithmetic sets its quiet bit, so that ``+=`` shows. Integers hold a
+    number that no right answer is likely to hold. Both change with the seed, so that
+    no answer can hold them by heart.
     """
     tag = hashlib.sha256(f"poison {seed} {name}".encode()).digest()
     size = dtype.itemsize
     if dtype is torch.bool:
         return b"\x01" * count
-    element = bytearray(tag[:size])
-    if dtype.is_floating_point:
-        # Exponent all ones and the quiet bit: a NaN, whatever the payload is.
-        if dtype is torch.float16:
-            element[1] = 0x7E | (element[1] & 1)
-        elif dtype is torch.bfloat16:
-            element[1], element[0] = 0x7F, 0xC0 | (element[0] & 0x3F)
-        elif dtype is torch.float32:
-            element[3], element[2] = 0x7F, 0xC0 | (element[2] & 0x3F)
-        else:
-            element[7], element[6] = 0x7F, 0xF8 | (element[6] & 7)
-    return bytes(element) * count
+    number = int.from_bytes(tag[:size], "little")
+    if dtype in _NAN:
+        exponent, quiet = _NAN[dtype]
+        # The quiet bit is off, so some bit of the payload must be on.
+        number = exponent | (number & (quiet - 1)) | 1
+    return number.to_bytes(size, "little") * count
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class Wrong:
         index: the first wrong place.
         got, expected: what stands there, and what should.
         shape: of the output.
+        read_first: whether what stands there was computed from what it held before.
     """
 
     output: str
@@ -103,6 +108,7 @@ class Wrong:
     got: float | int | bool
     expected: float | int | bool
     shape: tuple[int, ...]
+    read_first: bool = False
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -161,6 +167,9 @@ def judge(
         bad = ~right | untouched if got.dtype is not torch.bool else ~right
         if bool(bad.any()):
             wrong = _wrong(name, got, reference[name], bad, untouched)
+            read = _untouched(got, _quieted(poisons.get(name, b""), got.dtype))
+            read_first = bool(read.reshape(-1)[wrong.index])
+            wrong = replace(wrong, read_first=read_first)
             fitting = _near_misses(exercise, case, arguments, outputs, scales)
             return Verdict(wrong, fitting)
     return Verdict()
@@ -201,6 +210,14 @@ def _untouched(got: torch.Tensor, before: bytes) -> torch.Tensor:
     old = from_bytes(before, torch.uint8, (len(before),)).reshape(got.numel(), -1)
     now = got.contiguous().reshape(-1).view(torch.uint8).reshape(got.numel(), -1)
     return (now == old).all(dim=1).reshape(got.shape)
+
+
+def _quieted(before: bytes, dtype: torch.dtype) -> bytes:
+    """Return what arithmetic makes of the poison; nothing where that is the same."""
+    if dtype not in _NAN:
+        return b""
+    element = int.from_bytes(before[: dtype.itemsize], "little") | _NAN[dtype][1]
+    return element.to_bytes(dtype.itemsize, "little") * (len(before) // dtype.itemsize)
 
 
 def _wrong(

@@ -64,6 +64,11 @@ def wrong_message(wrong: Wrong, case: str, writer: str) -> str:
     element = f"{wrong.output}[{place}]" if wrong.shape else wrong.output
     if bool(wrong.untouched[wrong.index]):
         what = f"{element} was never written; wanted {show(wrong.expected)}"
+    elif wrong.read_first:
+        what = (
+            f"{element} was read before it was written, as += reads it, and holds "
+            f"nothing yet; wanted {show(wrong.expected)}: write with ="
+        )
     else:
         what = f"{element} is {show(wrong.got)}; wanted {show(wrong.expected)}"
     if total == 1:

@@ -84,6 +84,14 @@ def test_a_wrong_kernel_shows_where(notebook: Shell) -> None:
     assert 'class="kw-untouched"' in result._repr_html_()
 
 
+def test_reading_the_output_is_told_from_not_writing_it(notebook: Shell) -> None:
+    notebook.run(RIGHT_KERNEL.replace("out[i] =", "out[i] +="))
+    message = notebook.run("check(doubled)").message
+    # Whichever gate says it: it was written, and read before that.
+    assert "never written" not in message
+    assert "reads out[0]" in message or "out[0] was read before" in message
+
+
 def test_the_cell_is_checked_and_not_the_object(notebook: Shell) -> None:
     notebook.run("def helper(x):\n    return 2 * x")
     notebook.run(python_cell("return helper(x)"))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_exercises import TWICE, make_exercise
 
-from autograder.exercise import Case, Tolerance
+from autograder.exercise import Case, Output, Problem, Tolerance
 from autograder.oracle import (
     cases_of,
     draw,
@@ -17,6 +17,7 @@ from autograder.oracle import (
     poison,
 )
 from autograder.picture import picture, svg
+from autograder.words import wrong_message
 from autograder.worker.tensors import DTYPES, from_bytes, to_bytes
 
 CASE = Case("a case", {"n": 8})
@@ -74,6 +75,28 @@ def test_poison_is_told_apart_from_answers(dtype: torch.dtype) -> None:
         assert bool(torch.isnan(values).all())
     if dtype.itemsize > 2:
         assert poison("out", dtype, 4, seed=2) != first
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_reading_the_output_is_told_from_not_writing_it(dtype: torch.dtype) -> None:
+    exercise = make_exercise(
+        reference=lambda a: {"out": torch.ones(8).double()},
+        problem=lambda case, generator: Problem(
+            {"out": None}, {"out": Output((8,), dtype)}
+        ),
+        near_misses=(),
+    )
+    problem = draw(exercise, CASE, 1, "x")
+    before = poison("out", dtype, 8, seed=1)
+    added = to_bytes(from_bytes(before, dtype, (8,)) + 1)
+    wrong = judge(exercise, CASE, problem, {"out": added}, {"out": before}).wrong
+    assert wrong is not None and not wrong.untouched.any()
+    if dtype in (torch.float32, torch.float64):  # half types go through fp32
+        assert wrong.read_first
+        said = wrong_message(wrong, "n = 8", "")
+        assert "out[0] was read before it was written, as += reads it" in said
+    copied = judge(exercise, CASE, problem, {"out": before}, {"out": before}).wrong
+    assert copied is not None and copied.untouched.all() and not copied.read_first
 
 
 def test_poison_is_wrong_even_where_nan_is_right() -> None:
