@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from autograder.evidence import emulator_says, toolchain_is_missing, writer_of
@@ -13,6 +14,8 @@ from autograder.oracle import cases_of
 from autograder.picture import picture
 from autograder.results import Gate
 from autograder.run import Run
+from autograder.sound import check_counts, check_sound
+from autograder.traces import Trace
 from autograder.trial import (
     Cell,
     Tried,
@@ -30,7 +33,7 @@ from autograder.workers import InfrastructureError, Worker, WorkerEnded
 
 Progress = Callable[[str], None]
 
-_UNTRACED = "the trace that this needs is not built yet"
+_FINE = ("passed", "not checked", "not measured")
 # To tell known mistakes apart, further cases are tried for so long.
 _EXPLORE_S = 3.0
 
@@ -38,23 +41,31 @@ _EXPLORE_S = 3.0
 def pass_through(run: Run, progress: Progress) -> list[Gate]:
     """Take an answer through every gate that can be judged here."""
     progress("compiling")
-    passed = _compile_and_try(run, progress)
-    if not all(g.status in ("passed", "not checked") for g in passed):
+    passed, trace = _compile_and_try(run, progress)
+    if not _fine(passed):
         return passed
-    passed.append(Gate("counts", "not checked", _UNTRACED))
+    # What must stand in the machine code is part of being right, as the counts are
+    # not: it is asked first.
     if run.exercise.structure:
         progress("reading its machine code")
         passed.append(_structure(run))
-        if passed[-1].status not in ("passed", "not checked"):
+        if not _fine(passed):
             return passed
-    if run.exercise.speed is not None:
+    if run.exercise.counts:
+        passed.append(check_counts(run.exercise, trace))
+    # That there is no GPU is said in any case.
+    if run.exercise.speed is not None and (_fine(passed) or run.device != "cuda"):
         progress("timing")
         passed.append(_fast(run))
     return passed
 
 
-def _compile_and_try(run: Run, progress: Progress) -> list[Gate]:
-    """Compile, then try the cases, in one worker."""
+def _fine(passed: list[Gate]) -> bool:
+    return all(gate.status in _FINE for gate in passed)
+
+
+def _compile_and_try(run: Run, progress: Progress) -> tuple[list[Gate], Trace | None]:
+    """Compile, trace, then try the cases, in one worker."""
     worker = run.server.spawn()
     with worker:
         try:
@@ -63,15 +74,42 @@ def _compile_and_try(run: Run, progress: Progress) -> list[Gate]:
             gate = Gate("compiles", ended.status, ended.message)
             worker.end()
             run.printed = worker.capture.text()
-            return [gate]
+            return [gate], None
         if trouble is not None:
             worker.end()
             run.printed = worker.capture.text()
-            return [_compile_gate(run, trouble)]
-        passed = [Gate("compiles", "passed"), Gate("sound", "not checked", _UNTRACED)]
-        passed.append(_right(run, worker, progress))
+            return [_compile_gate(run, trouble)], None
+        progress("tracing")
+        sound, trace = check_sound(run, worker)
+        passed = [Gate("compiles", "passed"), sound]
+        if sound.status in _FINE:
+            passed.append(_right(run, worker, progress))
+        elif sound.status == "failed" and run.device == "cpu":
+            more = _what_comes_of_it(run, worker)
+            passed[-1] = replace(sound, message=f"{sound.message}{more}")
     run.printed = worker.capture.text()
-    return passed
+    return passed, trace
+
+
+def _what_comes_of_it(run: Run, worker: Worker) -> str:
+    """Say what an unsound answer writes, if that is a mistake that is known."""
+    cases = list(cases_of(run.exercise, run.seed, public=True))
+    until = time.monotonic() + _EXPLORE_S
+    for number, (case, purpose) in enumerate(cases):
+        if time.monotonic() > until:
+            break
+        try:
+            tried = run.try_case(worker, case, purpose)
+        except WorkerEnded:
+            break
+        if tried.kind == "side effect":
+            return f" What comes of it: {tried.trouble}"
+        if tried.trouble:
+            break
+        if not tried.right:
+            near = _known_mistake(run, worker, tried, cases[number + 1 :])
+            return f" {near.message}" if near else ""
+    return ""
 
 
 def _compile_gate(run: Run, trouble: Header) -> Gate:

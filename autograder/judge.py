@@ -17,6 +17,7 @@ from autograder.exercises import all_exercises
 from autograder.oracle import fresh_seed
 from autograder.results import Gate, Part, Result, Status
 from autograder.run import Run
+from autograder.sound import traceable
 from autograder.submission import Submission, code_of
 from autograder.trial import Cell, Deadlines
 from autograder.words import clean
@@ -177,7 +178,7 @@ def _finish(exercise: Exercise, passed: list[Gate], judge: Judge) -> Result:
         words=_words(passed, bad, judge.device),
         message=bad.message if bad else exercise.onward,
         gates=tuple(passed),
-        parts=_parts(exercise, passed),
+        parts=_parts(exercise, passed, judge.device),
     )
 
 
@@ -205,7 +206,7 @@ def _words(passed: list[Gate], bad: Gate | None, device: str) -> str:
     return f"{correct}, fast (GPU): {band}" if band not in (None, "none") else correct
 
 
-def _parts(exercise: Exercise, passed: list[Gate]) -> tuple[Part, ...]:
+def _parts(exercise: Exercise, passed: list[Gate], device: str) -> tuple[Part, ...]:
     """Share the points among what the exercise declares, and say what was earned."""
     declared = {
         "correct": True,
@@ -230,20 +231,22 @@ def _parts(exercise: Exercise, passed: list[Gate]) -> tuple[Part, ...]:
             earned = None if broken and not correct else points if correct else 0.0
         else:
             gate = by_name.get("counts" if name == "counts" else "fast")
-            earned = _earned(gate, points, name)
+            # What could have been counted or timed here is lost with what failed
+            # before it.
+            lost = name == "counts" and traceable(exercise, device)
+            lost |= name == "speed" and device == "cuda"
+            earned = _earned(gate, points, lost and not broken)
         parts.append(Part(name, points, earned))
     return tuple(parts)
 
 
-def _earned(gate: Gate | None, points: float, name: str) -> float | None:
+def _earned(gate: Gate | None, points: float, lost: bool) -> float | None:
     """Return what a measured part earned; ``None`` where it was not measured."""
-    # A gate that was not reached: nobody checks counts yet, and a speed that could
-    # have been measured is lost with the correctness.
     if gate is None:
-        return None
+        return 0.0 if lost else None
     if gate.status in ("not checked", "not measured", "infrastructure error"):
         return None
-    if name == "speed":
+    if gate.name == "fast":
         return round(points * float(gate.detail.get("share", 0.0)), 2)
     return points if gate.status == "passed" else 0.0
 
@@ -261,5 +264,5 @@ def _not_graded(exercise: Exercise, error: Exception) -> Result:
         words="not graded",
         message=message,
         gates=(gate,),
-        parts=_parts(exercise, [gate]),
+        parts=_parts(exercise, [gate], "cpu"),
     )

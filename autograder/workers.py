@@ -29,17 +29,19 @@ def warm_toolchain(device: str) -> None:
     """Build what every compilation shares, in the cache that workers only read.
 
     A worker's own cache starts empty: without this each would compile the
-    emulator's headers anew.
+    emulator's headers anew, and its runtime. The plain one serves a machine without
+    a GPU, the traced one every machine.
     """
-    if device != "cpu":
-        return
+    import torch
+
     from kernelwright import cuda
     from kernelwright.cache import cache_in
     from kernelwright.errors import KernelwrightError
 
     # Where no compiler is to be had, the first exercise will say so.
     with contextlib.suppress(KernelwrightError), cache_in(sandbox.shared_cache()):
-        cuda.compile(SMALLEST, name="warm.cu", backend="emulator")
+        kernel = cuda.compile(SMALLEST, name="warm.cu", backend="emulator")["warm"]
+        kernel.trace[1, 1](torch.zeros(1, dtype=torch.int32))
 
 
 @dataclass(frozen=True)

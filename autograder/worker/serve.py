@@ -14,6 +14,7 @@ from collections.abc import Callable
 from autograder.worker.blame import find_writer
 from autograder.worker.cells import Namespace
 from autograder.worker.run import run_case
+from autograder.worker.traced import trace_kernel
 from autograder.worker.troubles import Trouble, describe
 from autograder.worker.wire import Header, read_message, write_message
 
@@ -71,6 +72,16 @@ def _run(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
     return run_case(entry, header, blobs)
 
 
+def _trace(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
+    os.environ["KERNELWRIGHT_DEADLINE_S"] = str(header["deadline_s"])
+    entry = namespace.entry(header["name"], header["entry"])
+    if header["entry"] == "kernel":
+        return trace_kernel(entry, header, blobs), []
+    from autograder.worker.guarded_triton import trace_triton
+
+    return trace_triton(entry, header, blobs, namespace.files), []
+
+
 def _sass(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
     from kernelwright.cuda.nvrtc import compile_cubin
 
@@ -96,6 +107,7 @@ def _timed(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Repl
 _OPERATIONS: dict[str, Callable[[Namespace, Header, list[bytearray]], Reply]] = {
     "prepare": _prepare,
     "run": _run,
+    "trace": _trace,
     "sass": _sass,
     "blame": _blame,
     "timed": _timed,

@@ -36,6 +36,11 @@ def test_the_answer_earns_every_point_that_is_measured(
     assert result.passed, result.message
     assert result.earned == result.possible
     assert result.earned > 0 or not exercise.shares["correct"]
+    if exercise.language == "cuda":
+        assert result.gate("sound").status == "passed"  # type: ignore[union-attr]
+    if exercise.counts:
+        counted = next(part for part in result.parts if part.name == "counts")
+        assert counted.earned == counted.points > 0
     assert result.gate("structure") is None or (
         result.gate("structure").status == "passed"  # type: ignore[union-attr]
     )
@@ -70,8 +75,18 @@ def test_a_wrong_answer_earns_its_own_message(path: Path, patient: Judge) -> Non
     assert sign in ("//", "#") and words.strip(), f"{path}: begin with '// expect: ...'"
     cell = cell_heading(exercise.language, exercise.id) + code
     result = patient.grade(exercise, Cells({exercise.id: cell}))
-    assert not result.passed and result.earned == 0.0
-    assert words.strip() in result.message, result.message
+    assert not result.passed and words.strip() in result.message, result.message
+    counted = result.gate("counts")
+    earned = {part.name: part.earned for part in result.parts}
+    if counted is None:
+        assert result.earned == 0.0
+    else:
+        # It is right, and moves too much: that costs the points for counts alone.
+        assert counted.status == "failed" and earned["counts"] == 0.0
+        assert result.earned == earned.get("correct", 0.0)
+    if exercise.counts and exercise.language == "cuda":
+        # What could be counted here is lost, never left out.
+        assert earned["counts"] == 0.0
 
 
 @each

@@ -291,7 +291,8 @@ def test_select_takes_ids_and_stems() -> None:
     every = list(exercises.all_exercises().values())
     references = open_submission("solutions")
     assert select([], references) == every
-    assert select(["vector_add"], references) == every
+    chapter = [e for e in every if e.stem == "vector_add"]
+    assert chapter and select(["vector_add"], references) == chapter
     assert [e.id for e in select(["add_one"], references)] == ["add_one"]
 
 

@@ -220,7 +220,7 @@ def test_a_syntax_error_in_cuda(grade_both: GradeBoth) -> None:
         ("float* out, int n", "double* out, int n", "float64"),
         ("float* out, int n", "float* out", "n"),
         ("if (i < n)", "if (i <= n)", "it writes outside of out, past its last"),
-        ("if (i < n)", "if (i < 32)", "out[32] was never written"),
+        ("if (i < n)", "if (i < n && i != 32)", "out[32] was never written"),
         ("2 * x[i]", "x[i]", "This is x, not 2 * x."),
         ("2 * x[i]", "2 * x[i] + (i == 5)", "Block 0, thread 5 wrote it."),
         ("out[i] = ", "((float*)x)[i] = out[i] = ", "it changes its input x"),

@@ -1,0 +1,74 @@
+"""A traced launch, told in plain numbers that can cross to the supervisor.
+
+The kernel runs on the emulator with every access recorded: what is wrong with it, and
+what each line asks of memory. The learner's machine code shares this process, so what
+is told here is as honest as that code is: it may cost or earn the points for counts
+and soundness, never those for right values, which the supervisor compares itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autograder.worker.run import place_arguments
+from autograder.worker.wire import Header
+
+if TYPE_CHECKING:
+    from kernelwright.trace import LineAccess, Problem
+
+# A launch of no more threads is traced whole; of a larger one some blocks.
+WHOLE_THREADS = 1 << 14
+_MOST_LINES, _MOST_PROBLEMS, _LONGEST = 400, 20, 1000
+
+
+def trace_kernel(entry: Any, header: Header, blobs: list[bytearray]) -> Header:
+    """Launch a kernel under the trace and describe what it did."""
+    values, _ = place_arguments(header, blobs)
+    launch = header["launch"]
+    names = [spec["name"] for spec in header["arguments"]]
+    # By position: the learner may call the parameters what he likes.
+    unwritten = tuple(names.index(name) for name in header["unwritten"])
+    threads = 1
+    for size in (*launch["grid"], *launch["block"]):
+        threads *= size
+    tracer = entry.trace.options(unwritten=unwritten)
+    if threads <= WHOLE_THREADS:
+        tracer = tracer.options(blocks="all")
+    report = tracer[tuple(launch["grid"]), tuple(launch["block"]), launch["shared"]](
+        *values
+    )
+    return {
+        "ok": True,
+        "launches": 1,
+        "barriers": float(report.barriers),
+        "lines": [_access(a) for a in report.lines[:_MOST_LINES]],
+        "problems": [_problem(p) for p in report.problems[:_MOST_PROBLEMS]],
+    }
+
+
+def _access(access: LineAccess) -> Header:
+    return {
+        "line": access.line,
+        "space": access.space,
+        "op": access.op,
+        "requests": access.requests,
+        "sectors": access.sectors,
+        "wavefronts": access.wavefronts,
+        "bytes": access.bytes,
+        "ideal_sectors": float(access.ideal_sectors_per_request),
+        "ideal_wavefronts": float(access.ideal_wavefronts_per_request),
+        "buffer": access.buffer or "",
+    }
+
+
+def _problem(problem: Problem) -> Header:
+    return {
+        "kind": problem.kind,
+        "lines": [int(line) for line in problem.lines[:4]],
+        "block": list(problem.block),
+        "threads": [list(thread) for thread in problem.threads[:4]],
+        "buffer": problem.buffer or "",
+        "index": problem.index,
+        "count": problem.count,
+        "message": problem.message[:_LONGEST],
+    }
