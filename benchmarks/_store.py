@@ -74,7 +74,7 @@ def below_floor(
     rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float], key: str = "ratio"
 ) -> list[str]:
     """Say which rows are slower than they once were; a row that is missing is one."""
-    measured = {row["name"]: row[key] for row in rows}
+    measured = {row["name"]: row[key] for row in rows if key in row}
     return [
         f"{name}: {key} {measured.get(name, 'not measured')}, floor {floor}"
         for name, floor in floors.items()

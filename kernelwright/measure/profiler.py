@@ -48,9 +48,9 @@ class Profiler:
     Args:
         device: where the work runs; by default the GPU if this process uses one.
         memory: also find each region's peak of torch's memory, beyond what was in use
-            at its beginning. The default on a GPU, where it costs the CPU a little at
-            each boundary; on a CPU torch's own profiler has to watch, which slows
-            small operations.
+            at its beginning. The default on a GPU, where it makes a region cost the
+            CPU some 60 µs instead of 20 (benchmarks/profiling.py, H200); on a CPU
+            torch's own profiler has to watch, which slows small operations.
     """
 
     def __init__(
