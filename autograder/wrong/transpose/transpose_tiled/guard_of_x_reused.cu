@@ -1,4 +1,4 @@
-// expect: race on out
+// expect: uninitialised read on line
 __global__ void transpose_tiled(const float* x, float* out, int rows,
                                 int columns) {
     __shared__ float tile[32][32];
