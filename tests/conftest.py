@@ -21,8 +21,9 @@ collect_ignore_glob = [pattern for name in _ABSENT for pattern in _NEEDED[name]]
 
 def pytest_report_header() -> list[str]:
     """Name what this machine cannot run."""
-    lines = [f"not collected without {n}: {', '.join(_NEEDED[n])}" for n in _ABSENT]
-    return lines + [f"GPU: {'present' if gpu_present() else 'none; gpu tests skip'}"]
+    gpu = "present" if gpu_present() else "none; gpu tests skip"
+    absent = [f"not collected without {n}: {', '.join(_NEEDED[n])}" for n in _ABSENT]
+    return [f"GPU: {gpu}", *absent]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
