@@ -6,6 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from html import escape
 
+from autograder import margin
 from autograder.picture import LEGEND, svg
 from autograder.points import MARKS, part_words
 from autograder.report import message_html
@@ -98,7 +99,8 @@ class CheckResult:
     def __repr__(self) -> str:
         result = self.result
         lines = [f"{MARKS[result.status]} {result.exercise}: {self._headline()}"]
-        for paragraph in clean(f"{self.note}\n{result.message}").splitlines():
+        text = "\n".join([*self._notes(), result.message])
+        for paragraph in clean(text).splitlines():
             lines += textwrap.wrap(
                 paragraph, 88, initial_indent="  ", subsequent_indent="  "
             )
@@ -116,7 +118,7 @@ class CheckResult:
         parts = [
             f"<b>{MARKS[result.status]} {escape(result.title)}</b>: "
             f"{escape(self._headline())}",
-            *([message_html(self.note)] if self.note else []),
+            *map(message_html, self._notes()),
             message_html(result.message),
         ]
         parts += [self._gate_html(gate) for gate in result.gates]
@@ -127,6 +129,10 @@ class CheckResult:
                 f"<pre>{text}</pre></details>"
             )
         return f'<div class="kw-check">{_FILL}{_box(colour, "".join(parts))}</div>'
+
+    def _notes(self) -> list[str]:
+        """Return what there is to say beside the verdict."""
+        return [note for note in (self.note, self.result.note) if note]
 
     def _headline(self) -> str:
         result = self.result
@@ -144,7 +150,14 @@ class CheckResult:
         return words
 
     def _gate_lines(self, gate: Gate) -> list[str]:
-        lines: list[str] = []
+        lines = margin.as_text(self.result.source, gate.detail)
+        if gate.name == "counts" and gate.status == "passed":
+            lines += textwrap.wrap(
+                f"moves what it should: {clean(gate.message)}",
+                88,
+                initial_indent="  ",
+                subsequent_indent="  ",
+            )
         rows = gate.detail.get("picture")
         if isinstance(rows, list) and rows:
             name = clean(gate.detail.get("output"), 80)
@@ -152,6 +165,11 @@ class CheckResult:
         return lines
 
     def _gate_html(self, gate: Gate) -> str:
+        source = margin.as_html(self.result.source, gate.detail)
+        if source:
+            return source
+        if gate.name == "counts" and gate.status == "passed":
+            return f"<div>moves what it should: {escape(clean(gate.message))}</div>"
         rows = gate.detail.get("picture")
         if isinstance(rows, list) and rows:
             name = escape(clean(gate.detail.get("output"), 80))

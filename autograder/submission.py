@@ -16,6 +16,7 @@ from autograder.notebooks import (
     exercise_in,
     read_notebook,
 )
+from autograder.slips import slips
 
 REFERENCES = "solutions"
 
@@ -128,8 +129,10 @@ class Notebooks:
             return answer
         return replace(
             answer,
-            note=f"{path.name} has {len(cells)} cells for exercise {exercise.id}; "
-            "wanted one. They are the same, so it was graded once.",
+            note=(
+                f"{path.name} has {len(cells)} cells for exercise {exercise.id}; wanted "
+                f"one. They are the same, so it was graded once. {answer.note}"
+            ).rstrip(),
         )
 
     def covers(self, exercise: Exercise) -> bool:
@@ -201,7 +204,9 @@ def checked(source: str, exercise: Exercise) -> Answer:
             else "be Python, without %%cuda"
         )
         return Answer(trouble=f"the cell of {exercise.id} must {wanted}.")
-    return Answer(source=source)
+    # Lines are counted with the magic line, as the notebook shows them.
+    note = " ".join(slips(code_of(source))) if language == "cuda" else ""
+    return Answer(source=source, note=note)
 
 
 def is_cuda(source: str) -> bool:
