@@ -71,18 +71,23 @@ def access_map(
     if not found:
         return nothing_to_draw(name or "memory", op)
     size = min(r.width for r in found)
-    touched = Counter(e for r in found for e in _elements(r, size))
+    touched = Counter(e for r in found for e in set(_elements(r, size)))
     count = max(elements or 0, max(touched) + 1)
     shown = min(count, _MOST_ELEMENTS)
     steps = _in_time(found)
     warps = {warp: at for at, warp in enumerate(sorted({_warp(r) for r in found}))}
-    frames = [Frame("", _overview(name, steps, warps))]
+    every = _all_of(found, warps, size, columns, shown)
+    frames = [Frame(every, _overview(name, steps, warps))]
     for number, step in enumerate(steps[:limit], 1):
-        drawn = _drawn(step, warps, size, columns, shown)
+        drawn = _all_of(step.requests, warps, size, columns, shown)
         words = _words(name, step, size, f"{number} of {len(steps)}")
         frames.append(Frame(drawn, words))
     rows = -(-shown // columns)
-    verdict = _verdict(touched, count, {r.op for r in found})
+    made_in_all = _requests(report, name, {(r.line, r.op) for r in found})
+    if made_in_all > len(found):
+        verdict = f"The first {len(found):,} of {made_in_all:,} requests are drawn."
+    else:
+        verdict = _verdict(touched, count, {r.op for r in found})
     return Steps(
         frames,
         _base(name, rows, columns, shown),
@@ -91,7 +96,8 @@ def access_map(
         "Instruction",
         f"{name} in {report.kernel}, {_traced(report)}. {verdict} "
         f"{_conclusions(steps, size)}",
-        overview=True,
+        # Faint pictures of the same element would add up to a strong one.
+        trail=max(touched.values()) <= 2,
     )
 
 
@@ -135,42 +141,68 @@ def _in_time(requests: Sequence[Any]) -> list[Step]:
     return [Step(*key, sorted(grouped[key], key=_warp)) for key in order]
 
 
-def _drawn(
-    step: Step, warps: dict[Warp, int], size: int, columns: int, shown: int
+def _all_of(
+    requests: Sequence[Any],
+    warps: dict[Warp, int],
+    size: int,
+    columns: int,
+    shown: int,
 ) -> str:
-    """Return one path and the numbers of each warp that takes part."""
+    """Colour each element by its warp, or say how many warps share it."""
+    who: dict[int, set[int]] = {}
+    for request in requests:
+        for element in _elements(request, size):
+            if element < shown:
+                who.setdefault(element, set()).add(warps[_warp(request)])
+    cells: dict[int | None, list[int]] = {}
+    for element, several in sorted(who.items()):
+        key = next(iter(several)) if len(several) == 1 else None
+        cells.setdefault(key, []).append(element)
     parts = []
-    for request in step.requests:
-        number = warps[_warp(request)]
-        chosen = sorted({e for e in _elements(request, size) if e < shown})
-        squares = "".join(
-            f"M{_LEFT + e % columns * _CELL} {_TOP + e // columns * _CELL}"
-            f"h{_SIDE}v{_SIDE}h-{_SIDE}z"
-            for e in chosen
+    for key, chosen in cells.items():
+        kind = (
+            'class="kw-shared"'
+            if key is None
+            else f'class="kw-used" style="--c: {palette.series(key)}"'
         )
-        style = f"--c: {palette.series(number)}"
-        parts.append(f'<path class="kw-used" style="{style}" d="{squares}"/>')
-        for element in chosen:
-            if element - 1 not in chosen or element % columns == 0:
-                x = _LEFT + element % columns * _CELL + _SIDE / 2
-                y = _TOP + element // columns * _CELL + 15
-                parts.append(palette.text(x, y, str(number)))
+        parts.append(f'<path {kind} d="{_squares(chosen, columns)}"/>')
+    return "".join(parts) + _numbers(who, columns)
+
+
+def _numbers(who: dict[int, set[int]], columns: int) -> str:
+    """Write the warp, or how many there are, at the start of each run of cells."""
+    parts = []
+    for element, several in who.items():
+        if element % columns and who.get(element - 1) == several:
+            continue
+        label = str(min(several)) if len(several) == 1 else f"×{len(several)}"
+        x = _LEFT + element % columns * _CELL + _SIDE / 2
+        y = _TOP + element // columns * _CELL + 15
+        parts.append(palette.text(x, y, label))
     return "".join(parts)
 
 
-def _base(name: str, rows: int, columns: int, shown: int) -> str:
-    squares = "".join(
+def _squares(elements: Iterable[int], columns: int) -> str:
+    return "".join(
         f"M{_LEFT + e % columns * _CELL} {_TOP + e // columns * _CELL}"
         f"h{_SIDE}v{_SIDE}h-{_SIDE}z"
-        for e in range(shown)
+        for e in elements
     )
-    head = f"elements of {name}, {columns} a row; numbers and colours are warps"
+
+
+def _base(name: str, rows: int, columns: int, shown: int) -> str:
+    head = (
+        f"elements of {name}, {columns} a row; numbers and colours are warps, ×2 is two"
+    )
     parts = [palette.text(_LEFT, 20, head, class_="kw-head")]
     for row in range(0, rows, 2 if rows > 8 else 1):
         y = _TOP + row * _CELL + 16
         label = f"[{row * columns}]"
         parts.append(palette.text(_LEFT - 8, y, label, class_="kw-row"))
-    return "".join(parts) + f'<path class="kw-none" d="{squares}"/>'
+    return (
+        "".join(parts)
+        + f'<path class="kw-none" d="{_squares(range(shown), columns)}"/>'
+    )
 
 
 def _overview(name: str, steps: Sequence[Step], warps: dict[Warp, int]) -> str:
@@ -248,10 +280,21 @@ def _verdict(touched: Counter[int], count: int, ops: set[str]) -> str:
     missing = count - len(touched)
     least, most = min(touched.values()), max(touched.values())
     often = _times(least) if least == most else f"{least} to {most} times"
+    if (least, most) == (1, 2):
+        often = "once or twice"
     whole = f"Each of {count:,} elements" if count > 1 else "The element"
     if missing:
         whole = f"{missing:,} of {count:,} elements are not {done}, each other one"
     return f"{whole} is {done} {often}."
+
+
+def _requests(report: Any, name: str, sites: set[tuple[int, str]]) -> int:
+    """Count the requests that were made; the trace keeps only the first ones whole."""
+    return sum(
+        access.requests
+        for access in getattr(report, "lines", ())
+        if access.buffer == name and (access.line, access.op) in sites
+    )
 
 
 def _traced(report: Any) -> str:

@@ -174,8 +174,8 @@ class Explorer:
         words = html.escape(f"{self._named(choice)}: {picture.words}")
         return (
             f'<figure class="kw-steps"><style>{STYLE}</style>'
-            f'<div class="kw-scroll" tabindex="0">{picture.drawn.svg()}</div>'
             f'<div class="kw-control"><output aria-live="polite">{words}</output></div>'
+            f'<div class="kw-scroll" tabindex="0">{picture.drawn.svg()}</div>'
             f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
         )
 

@@ -32,6 +32,8 @@ STYLE = f"""
   stroke: {palette.SERIES[1]}; stroke-opacity: .5; stroke-dasharray: 3 3; }}
 .kw-steps .kw-wrong {{ fill: {palette.BAD}; fill-opacity: .35; stroke: {palette.BAD};
   stroke-width: 1.4; }}
+.kw-steps .kw-shared {{ fill: {palette.MUTED}; fill-opacity: .3;
+  stroke: {palette.MUTED}; }}
 .kw-steps .kw-none {{ fill: none; stroke: {palette.LINE}; stroke-opacity: .45; }}
 .kw-steps .kw-gone {{ display: none; }}
 .kw-steps .kw-past {{ opacity: .4; }}
@@ -52,7 +54,7 @@ STYLE = f"""
 """
 
 SCRIPT = """
-function (id, words, overview) {
+function (id, words, overview, trail) {
   const root = document.getElementById(id);
   if (!root) return;
   const slider = root.querySelector("input");
@@ -64,7 +66,7 @@ function (id, words, overview) {
     const chosen = Number(slider.value);
     const all = overview && chosen === 0;
     frames.forEach((frame, at) => {
-      const past = overview && at < chosen;
+      const past = (overview || trail) && at > 0 && at < chosen;
       frame.classList.toggle("kw-past", past);
       frame.classList.toggle("kw-gone", at !== chosen && !all && !past);
     });
@@ -85,7 +87,7 @@ function (id, words, overview) {
   slider.addEventListener("input", () => { stop(); show(); });
   if (button) button.addEventListener("click", () => {
     if (timer) return stop();
-    if (slider.value === slider.max) slider.value = overview ? 0 : -1;
+    if (slider.value === slider.max) slider.value = overview || trail ? 0 : -1;
     button.textContent = "Pause";
     timer = setInterval(step, 900);
     step();
@@ -119,8 +121,9 @@ class Steps:
         width, height: of the drawing.
         slider: what the slider chooses, such as ``Request``.
         caption: what the figure shows.
-        overview: the first frame shows all of them together, and each later one what
-            came before it faintly: for frames that have an order in time.
+        overview: the first frame shows all of them together.
+        trail: so does each frame those before it, faintly, but not the first: for
+            frames that have an order in time. An overview has one.
         wide: on a phone the picture keeps a size that can be read, and scrolls.
     """
 
@@ -131,6 +134,7 @@ class Steps:
     slider: str
     caption: str
     overview: bool = False
+    trail: bool = False
     wide: bool = True
 
     def __str__(self) -> str:
@@ -161,7 +165,7 @@ class Steps:
     def _kind(self, number: int, shown: int) -> str:
         if number == shown or (self.overview and shown == 0):
             return ""
-        past = self.overview and number < shown
+        past = (self.overview or self.trail) and 0 < number < shown
         return f' class="{"kw-past" if past else "kw-gone"}"'
 
     def _repr_html_(self) -> str:
@@ -171,12 +175,15 @@ class Steps:
         words = words.replace("</", "<\\/")
         return (
             f'<figure class="kw-steps" id="{figure}"><style>{STYLE}</style>'
+            # Above the picture: in reach, and its words near, however tall that is.
+            f"{self._control(figure)}"
             # Something that scrolls must be in reach of the keyboard.
-            '<div class="kw-scroll" tabindex="0" role="group" aria-label="drawing">'
-            f"{self.svg()}</div>{self._control(figure)}"
+            '<div class="kw-scroll" tabindex="0" role="group" aria-label="drawing" '
+            'data-lm-suppress-shortcuts="true">'
+            f"{self.svg()}</div>"
             f"<figcaption>{html.escape(self.caption)}</figcaption>"
             f"<script>({SCRIPT})({json.dumps(figure)}, {words}, "
-            f"{json.dumps(self.overview)});</script></figure>"
+            f"{json.dumps(self.overview)}, {json.dumps(self.trail)});</script></figure>"
         )
 
     def _control(self, figure: str) -> str:
@@ -187,7 +194,10 @@ class Steps:
                 f'<div class="kw-control"><input type="range" min="0" max="0" hidden>'
                 f"<output>{first}</output></div>"
             )
-        play = '<button type="button" class="kw-live" hidden>Play</button>'
+        play = (
+            '<button type="button" class="kw-live" data-lm-suppress-shortcuts="true" '
+            "hidden>Play</button>"
+        )
         return (
             f'<div class="kw-control">{play}<label for="{figure}-slider" '
             f'class="kw-live" hidden>{html.escape(self.slider)}</label>'

@@ -98,13 +98,36 @@ def test_sampled_blocks_are_named() -> None:
 def test_without_script_all_is_seen_and_no_control_is_dead() -> None:
     drawn: Steps = access_map(strided(4))
     page = drawn._repr_html_()
-    assert "kw-gone" not in page.split("</svg>")[0].split("</style>")[1]
-    assert page.count('class="kw-live" hidden') == 3
+    first = page.split('data-frame="1"')[0].split("</style>")[1]
+    assert "kw-gone" not in first and first.count("h20v20h-20z") == 2 * 256
+    assert len(re.findall(r'class="kw-live"[^>]* hidden', page)) == 3
     # The third picture alone: what came before is faint, what follows is not there.
     assert re.findall(r'data-frame="(\d)"( class="[^"]+")?', drawn.svg(3)) == [
-        ("0", ' class="kw-past"'),
+        ("0", ' class="kw-gone"'),
         ("1", ' class="kw-past"'),
         ("2", ' class="kw-past"'),
         ("3", ""),
         ("4", ' class="kw-gone"'),
     ]
+
+
+def test_a_long_launch_is_drawn_in_part_and_says_so() -> None:
+    drawn = access_map(strided(1100, threads=32), "x")
+    assert "The first 256 of 1,100 requests are drawn." in drawn.caption
+    assert "not loaded" not in drawn.caption
+    assert len(drawn.frames) == 1 + 64
+
+
+def test_elements_of_several_warps_say_how_many() -> None:
+    source = """
+__global__ void windows(const float* x, float* out) {
+    out[threadIdx.x] = x[threadIdx.x] + x[threadIdx.x / 32];
+}
+"""
+    kernel = kw.cuda.compile(source, backend="emulator")["windows"]
+    report = kernel.trace[1, 96](torch.arange(96.0), torch.empty(96))
+    drawn = access_map(report, "x")
+    # Element 1 is warp 0's and 1's, 2 is warp 0's and 2's; the rest has one warp.
+    labels = re.findall(r">([×\d]+)</text>", drawn.frames[0].svg)
+    assert labels == ["0", "×2", "×2", "0", "1", "2"]
+    assert "Each of 96 elements is loaded once or twice" in drawn.caption
