@@ -127,13 +127,11 @@ class Notebooks:
         answer = checked(cells[0], exercise)
         if len(cells) == 1:
             return answer
-        return replace(
-            answer,
-            note=(
-                f"{path.name} has {len(cells)} cells for exercise {exercise.id}; wanted "
-                f"one. They are the same, so it was graded once. {answer.note}"
-            ).rstrip(),
+        alike = (
+            f"{path.name} has {len(cells)} cells for exercise {exercise.id}; wanted "
+            "one. They are the same, so it was graded once."
         )
+        return replace(answer, note=f"{answer.note} {alike}".strip())
 
     def covers(self, exercise: Exercise) -> bool:
         """A single notebook covers its own chapter; a folder covers all."""
