@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections import OrderedDict
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -85,6 +87,7 @@ def trace(
     variables = variables_of(library._path)
     readable = {v.name: library._runtime.demangle(v.name.encode()) for v in variables}
     own = _module_regions(library, variables, readable, kernel.source)
+    _reset(library, own)
     regions = [(low, high, False, fresh) for low, high, fresh in memory.regions]
     regions += [(low, high, constant, False) for low, high, constant, _ in own]
     dynamic = dynamic_name(kernel.source)
@@ -202,6 +205,21 @@ def _module_regions(
         low = layout.load_address + variable.offset
         found.append((low, low + variable.size, name in constants, name))
     return found
+
+
+_first_values: WeakKeyDictionary[Library, list[bytes]] = WeakKeyDictionary()
+
+
+def _reset(library: Library, own: list[tuple[int, int, bool, str]]) -> None:
+    """Give a module's own variables the values that they were loaded with."""
+    if library not in _first_values:
+        _first_values[library] = [
+            ctypes.string_at(low, high - low) for low, high, *_ in own
+        ]
+        return
+    for (low, high, constant, _), data in zip(own, _first_values[library], strict=True):
+        if not constant and ctypes.string_at(low, high - low) != data:
+            ctypes.memmove(low, data, high - low)
 
 
 def _lines_of_all(library: Library, workers: list[Any]) -> dict[int, int]:

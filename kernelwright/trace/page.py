@@ -53,9 +53,9 @@ def as_html(report: TraceReport) -> str:
 
 def _shown(count: int, wanted: set[int]) -> list[int]:
     """Return the lines to show: those with something to say, and their neighbours."""
-    if count <= 60:
+    if count <= 30:
         return list(range(1, count + 1))
-    near = {line + step for line in wanted for step in range(-2, 3)}
+    near = {line + step for line in wanted for step in range(-4, 5)}
     return sorted(line for line in near if 0 < line <= count)
 
 
@@ -92,6 +92,7 @@ def _cost(access: LineAccess) -> str:
         unit = "wavefronts"
     else:
         return html.escape(f"{label} {access.buffer or access.space}")
+    unit = unit[:-1] if got == 1 >= ideal else unit
     figure = f"{got:.3g} of {ideal:.3g} {unit}" if got > ideal else f"{got:.3g} {unit}"
     # More than half again of what is needed is worth a look.
     style = f' style="color:{BAD}"' if got > 1.5 * ideal else ""

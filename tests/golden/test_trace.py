@@ -18,8 +18,9 @@ TRUTH: dict[str, Any] = json.loads((Path(__file__).parent / "h200.json").read_te
 KERNELS = TRUTH["kernels"]
 
 _UNROLLED = (
-    "nvcc runs the loop several iterations at a time and the remainder apart, so that "
-    "lanes with different trip counts meet at other iterations than in the source"
+    "nvcc runs the loop eight or four iterations at a time, then two, then one, so "
+    "that lanes of different trip counts meet at other iterations than the source's: "
+    "test_disagreements.py computes the GPU's counts from that"
 )
 
 # Where the GPU's counters differ from the trace: what the trace says instead, and why.
