@@ -132,7 +132,7 @@ class Judge:
             speed_budget_s=self.speed_budget_s,
         )
         passed = gates.pass_through(run, progress)
-        if answer.note:
+        if answer.note and passed[0].status == "passed":
             passed[0] = replace(passed[0], message=answer.note)
         return replace(
             _finish(exercise, passed, self),

@@ -100,6 +100,12 @@ class Result:
         return round(sum(part.points for part in self.parts), 2)
 
     @property
+    def note(self) -> str:
+        """What concerns the cell and kept nothing from being graded."""
+        first = self.gate("compiles")
+        return first.message if first is not None and first.status == "passed" else ""
+
+    @property
     def passed(self) -> bool:
         """Whether every gate that could be judged was passed."""
         return self.status == "passed"

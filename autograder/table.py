@@ -151,7 +151,7 @@ def _messages(record: Record) -> str:
         if result.status == "passed" or result.words == "not attempted":
             continue
         lines.append(f"{MARKS[result.status]} {result.exercise}")
-        for part in clean(result.message).splitlines()[:12]:
+        for part in clean(f"{result.note}\n{result.message}").splitlines()[:12]:
             lines += textwrap.wrap(
                 part, width, initial_indent="    ", subsequent_indent="    "
             )

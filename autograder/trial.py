@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
@@ -222,16 +223,31 @@ def _side_effects(exercise: Exercise, problem: Problem, answer: Header) -> str:
     trespass = answer.get("trespass")
     for name, sides in trespass.items() if isinstance(trespass, dict) else ():
         if name in names:
-            side = "before its first" if sides == ["before"] else "past its last"
-            return (
-                f"it writes outside of {name}, {side} element. Which threads have no "
-                "element of their own? They must write nothing."
-            )
+            outside = answer.get("outside")
+            index = outside.get(name) if isinstance(outside, dict) else None
+            return _outside(problem, name, sides == ["before"], index)
     changed = answer.get("changed")
     for name in changed if isinstance(changed, list) else ():
         if name in names:
             return f"it changes its input {name}; only the output is its to write."
     return ""
+
+
+def _outside(problem: Problem, name: str, before: bool, index: object) -> str:
+    """Say where something was written that is no element, and what to look at."""
+    side = "before its first" if before else "past its last"
+    at = f" ({name}[{index}])" if type(index) is int and abs(index) < 1 << 31 else ""
+    told = f"it writes outside of {name}, {side} element{at}."
+    # Only threads that have no element need a guard, and it needs the length.
+    takes_length = any(type(value) is int for value in problem.arguments.values())
+    launch = problem.launch
+    threads = prod(launch.grid) * prod(launch.block) if launch else 0
+    if takes_length and type(index) is int and 0 <= index < threads:
+        return (
+            f"{told} Threads without an element of their own must write nothing: is "
+            "the store inside of its guard?"
+        )
+    return f"{told} From what is that index computed, and what is its largest value?"
 
 
 def _spec(

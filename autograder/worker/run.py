@@ -59,6 +59,7 @@ def run_case(
         "returned": described,
         "launches": seen.count,
         "trespass": {g.name: sides for g in placed if (sides := g.trespass())},
+        "outside": {g.name: g.first_outside() for g in placed if g.trespass()},
         "changed": [
             g.name
             for g, spec in zip(placed, _tensors(header), strict=True)

@@ -90,3 +90,12 @@ class Guarded:
         behind = self.buffer[GUARD + self.inner :]
         sides = {"before": before, "behind": behind}
         return [s for s, zone in sides.items() if bool((zone != _PATTERN).any())]
+
+    def first_outside(self) -> int:
+        """Return the index, nearest to the tensor, at which something was written."""
+        size = self.tensor.element_size()
+        behind = (self.buffer[GUARD + self.inner :] != _PATTERN).nonzero()
+        if len(behind):
+            return (self.inner + int(behind[0])) // size
+        before = (self.buffer[:GUARD] != _PATTERN).nonzero()
+        return (int(before[-1]) - GUARD) // size if len(before) else 0

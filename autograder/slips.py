@@ -1,0 +1,45 @@
+"""Slips of the pen that compile: said beside a verdict, they explain it at once."""
+
+from __future__ import annotations
+
+import re
+
+from kernelwright.emulator.source import mask
+
+# An empty while is how one waits; an empty if or for is hardly ever meant.
+_HEAD = re.compile(r"\b(if|for)\s*\(")
+# One = that is no part of ==, <=, >=, != or of an assigning operator such as +=.
+_ASSIGNS = re.compile(r"(?<![=!<>+\-*/%&|^])=(?!=)")
+
+
+def slips(source: str) -> list[str]:
+    """Name what a CUDA C++ cell says and hardly means, on its own lines."""
+    text = mask(source)
+    found: list[str] = []
+    for head in _HEAD.finditer(text):
+        word, end = head[1], _closing(text, head.end())
+        inside, after = text[head.end() : end], text[end + 1 :].lstrip()
+        line = source.count("\n", 0, head.start()) + 1
+        shown = " ".join(source[head.start() : end + 1].split())[:80]
+        if after.startswith(";"):
+            what = "the if" if word == "if" else "the loop"
+            found.append(
+                f"line {line}: the ; right behind `{shown}` ends {what}: what follows "
+                "is no part of it. Remove that ;."
+            )
+        if word == "if" and ";" not in inside and _ASSIGNS.search(inside):
+            found.append(
+                f"line {line}: `{shown}` stores a value, it does not compare: to "
+                "compare, write ==."
+            )
+    return found
+
+
+def _closing(text: str, start: int) -> int:
+    """Return where the parenthesis that was opened before ``start`` is closed."""
+    depth = 1
+    for at in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        if not depth:
+            return at
+    return len(text)

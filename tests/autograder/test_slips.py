@@ -1,0 +1,76 @@
+"""What a cell says and hardly means, and where writing outside of a tensor points."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_exercises import KERNEL, RIGHT_KERNEL, make_exercise
+
+from autograder.exercise import Launch, Output, Problem
+from autograder.judge import Judge
+from autograder.slips import slips
+from autograder.submission import Cells
+from autograder.trial import _side_effects
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (
+            "if (i < n);\n  x[i] = 1;",
+            "line 1: the ; right behind `if (i < n)` ends the",
+        ),
+        ("\nfor (; i < f(n); i += 1) ;", "line 2: the ; right behind `for (; i < f(n)"),
+        ("if (i = n) x[0] = 1;", "line 1: `if (i = n)` stores a value"),
+        ("// (\nif ((i = n) > 2) { }", "line 2: `if ((i = n) > 2)` stores a value"),
+    ],
+)
+def test_a_slip_is_named(source: str, says: str) -> None:
+    found = slips(source)
+    assert len(found) == 1 and found[0].startswith(says), found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if (i < n) x[i] = 1;",
+        "if (i == n || i >= 3 || i != 4 || i <= 5) { }",
+        "for (int i = 0; i < n; ++i) { }",
+        "do { } while (i < n); while (*flag == 0);",
+        'printf("if (i = n);"); // if (a);',
+        "if (int k = 0; k == n) { }",
+        "if (",
+    ],
+)
+def test_what_is_meant_is_no_slip(source: str) -> None:
+    assert slips(source) == []
+
+
+def test_a_slip_stands_beside_the_verdict(judge: Judge) -> None:
+    cell = RIGHT_KERNEL.replace("if (i < n) {", "if (i < n); {")
+    result = judge.grade(KERNEL, Cells({"doubled": cell}))
+    assert not result.passed
+    assert result.note.startswith("line 5: the ; right behind `if (i < n)` ends the if")
+    # What keeps a cell from compiling is not replaced by it.
+    result = judge.grade(KERNEL, Cells({"doubled": cell.replace("2 *", "2 ?")}))
+    assert result.words == "does not compile" and "right behind" not in result.message
+
+
+@pytest.mark.parametrize(
+    ("length", "index", "says"),
+    [
+        ({"n": 40}, 40, "element (out[40]). Threads without an element of their own"),
+        ({"n": 40}, 4000, "(out[4000]). From what is that index computed"),
+        ({}, 40, "(out[40]). From what is that index computed"),
+        ({"n": 40}, "no index", "past its last element. From what is that index"),
+    ],
+)
+def test_guard_advice_is_for_threads_past_the_end(
+    length: dict[str, int], index: object, says: str
+) -> None:
+    out = {"out": Output((40,), torch.float32)}
+    problem = Problem(
+        {"x": torch.ones(40), "out": None, **length}, out, Launch((2,), (32,))
+    )
+    answer = {"trespass": {"out": ["behind"]}, "outside": {"out": index}}
+    assert says in _side_effects(make_exercise("a", "cuda"), problem, answer)
