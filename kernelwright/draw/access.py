@@ -67,38 +67,46 @@ def access_map(
     """
     made = report.accesses(line=line)
     name = buffer or _written(made)
-    found = [r for r in made if r.op.startswith(op) and _is_in(r, name)]
-    if not found:
-        return nothing_to_draw(name or "memory", op)
-    size = min(r.width for r in found)
+    kept = [r for r in made if r.op.startswith(op) and _is_in(r, name)]
+    found, whose = _one_array(kept, report)
+    size = min((r.width for r in found), default=1)
     touched = Counter(e for r in found for e in set(_elements(r, size)))
+    if not touched:
+        return nothing_to_draw(name or "memory", op)
     count = max(elements or 0, max(touched) + 1)
     shown = min(count, _MOST_ELEMENTS)
     steps = _in_time(found)
     warps = {warp: at for at, warp in enumerate(sorted({_warp(r) for r in found}))}
-    every = _all_of(found, warps, size, columns, shown)
+    every = _drawn(found, warps, size, columns, shown)
     frames = [Frame(every, _overview(name, steps, warps))]
     for number, step in enumerate(steps[:limit], 1):
-        drawn = _all_of(step.requests, warps, size, columns, shown)
+        drawn = _drawn(step.requests, warps, size, columns, shown)
         words = _words(name, step, size, f"{number} of {len(steps)}")
         frames.append(Frame(drawn, words))
+    total = _requests(report, name, {(r.line, r.op) for r in kept})
+    verdict = _verdict(touched, count, {r.op for r in found})
+    if total > len(kept):
+        verdict = f"The first {len(kept):,} of {total:,} requests are drawn."
     rows = -(-shown // columns)
-    made_in_all = _requests(report, name, {(r.line, r.op) for r in found})
-    if made_in_all > len(found):
-        verdict = f"The first {len(found):,} of {made_in_all:,} requests are drawn."
-    else:
-        verdict = _verdict(touched, count, {r.op for r in found})
     return Steps(
         frames,
         _base(name, rows, columns, shown),
         _LEFT + columns * _CELL + 6,
         _TOP + rows * _CELL + 4,
         "Instruction",
-        f"{name} in {report.kernel}, {_traced(report)}. {verdict} "
-        f"{_conclusions(steps, size)}",
+        f"{name} in {report.kernel}, {whose}. {verdict} {_conclusions(steps, size)}",
         # Faint pictures of the same element would add up to a strong one.
         trail=max(touched.values()) <= 2,
     )
+
+
+def _one_array(requests: list[Any], report: Any) -> tuple[list[Any], str]:
+    """Keep the first block's requests of a shared array: each block has its own."""
+    if not requests or requests[0].space != "shared":
+        return requests, _traced(report)
+    block = min(requests, key=_warp).block
+    own = [r for r in requests if r.block == block]
+    return own, f"block {', '.join(map(str, block))}"
 
 
 def _written(requests: Iterable[Any]) -> str:
@@ -141,7 +149,7 @@ def _in_time(requests: Sequence[Any]) -> list[Step]:
     return [Step(*key, sorted(grouped[key], key=_warp)) for key in order]
 
 
-def _all_of(
+def _drawn(
     requests: Sequence[Any],
     warps: dict[Warp, int],
     size: int,

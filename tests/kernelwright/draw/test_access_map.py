@@ -38,7 +38,8 @@ def strided(stride: int, threads: int = 64) -> TraceReport:
 @pytest.fixture(scope="module")
 def reversed_report() -> TraceReport:
     kernel = kw.cuda.compile(REVERSED, backend="emulator")["reversed"]
-    return kernel.trace[1, 64](torch.arange(64.0), torch.empty(64))
+    # Both blocks do the same; the second one has a tile of its own.
+    return kernel.trace[2, 64](torch.arange(64.0), torch.empty(64))
 
 
 def test_each_instruction_is_a_frame_behind_the_overview() -> None:
@@ -66,7 +67,9 @@ def test_the_caption_states_the_conclusion() -> None:
 
 def test_a_shared_array_is_drawn_in_wavefronts(reversed_report: TraceReport) -> None:
     drawn = access_map(reversed_report, "tile")
-    assert "Each of 64 elements is touched twice" in drawn.caption
+    assert drawn.caption.startswith(
+        "tile in reversed, block 0, 0, 0. Each of 64 elements is touched twice."
+    )
     assert "lanes -1 elements apart: 1 wavefront a request" in drawn.caption
     assert [re.findall(r"line \d \w+", f.words) for f in drawn.frames[1:]] == [
         ["line 4 stores"],
@@ -76,7 +79,7 @@ def test_a_shared_array_is_drawn_in_wavefronts(reversed_report: TraceReport) -> 
 
 def test_what_is_not_touched_is_said(reversed_report: TraceReport) -> None:
     drawn = access_map(reversed_report, "out", elements=80)
-    assert "16 of 80 elements are not stored, each other one is stored once" in str(
+    assert "16 of 80 elements are not stored, each other one is stored twice" in str(
         drawn
     )
     assert drawn.base.count("M") == 80
