@@ -336,7 +336,9 @@ void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
         row.op = static_cast<uint32_t>(operation);
         report(row);
     }
-    if (came == (there & ~worker->warps[warp].exited)) flush(warp);
+    // Not where the others have only returned: a part of a warp may run after another,
+    // and its requests still belong together.
+    if (came == there) flush(warp);
     // A shuffle or a vote orders no memory; these do.
     if (operation != KWEMU_SYNCWARP && operation != KWEMU_GROUP &&
         operation != KWEMU_MMA)

@@ -195,3 +195,32 @@ def test_wrong_options_are_refused(trace):
         kernel.trace.options(unwritten=["output"])[1, 32](out, out, 1, 0)
     with pytest.raises(LaunchError, match="no grid and no block"):
         kernel.trace(out, out, 1, 0)
+
+
+def test_parts_of_a_warp_that_meet_apart_still_make_one_request(trace):
+    source = """#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__global__ void k(const float* x, float* out) {
+    auto tile = cg::tiled_partition<16>(cg::this_thread_block());
+    __shared__ float part[64];
+    part[threadIdx.x] = x[threadIdx.x];
+    tile.sync();
+    out[threadIdx.x] = part[threadIdx.x ^ 1];
+}"""
+    x, out = torch.randn(64), torch.zeros(64)
+    report = trace(source, "k", 1, 64, x, out)
+    assert report.shared_load.requests == report.global_store.requests == 2
+    report.assert_clean()
+
+
+def test_a_struct_of_twelve_bytes_is_three_requests(trace):
+    source = """struct Point { float x, y, z; };
+__global__ void k(const Point* points, Point* out) {
+    out[threadIdx.x] = points[threadIdx.x];
+}"""
+    x, out = torch.randn(96), torch.zeros(96)
+    report = trace(source, "k", 1, 32, x, out)
+    assert {a.width for a in report.lines} == {4}
+    assert report.global_load.requests == report.global_store.requests == 3
+    assert report.global_load.sectors_per_request == 12
+    torch.testing.assert_close(out, x)
