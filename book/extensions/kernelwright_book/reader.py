@@ -148,8 +148,10 @@ def execute(notebook: NotebookNode, path: Path, timeout: int) -> NotebookNode:
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
     )
+    # A page has no kernel behind it: a live figure draws all its choices at once.
+    settings = {"PYTHONPATH": _python_path(path), "KERNELWRIGHT_STATIC": "1"}
     try:
-        return client.execute(env={**os.environ, "PYTHONPATH": _python_path(path)})
+        return client.execute(env={**os.environ, **settings})
     except CellExecutionError as error:
         raise ChapterFailed(f"{path}: {error}") from None
 
