@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autograder.results import Part, Result
+from autograder.results import Gate, Part, Result
 
 MARKS = {
     "passed": "✓",
@@ -47,7 +47,22 @@ def part_words(result: Result, name: str) -> str:
         band, ratio = gate.detail.get("band"), gate.detail.get("ratio")
         share = f" {ratio:.0%}" if isinstance(ratio, float) else ""
         return f"fast (GPU): {band}{share}" if band != "none" else f"slow{share}"
+    if name == "counts":
+        return counts_words(gate)
     return gate.status
+
+
+def counts_words(gate: Gate) -> str:
+    """Say what came of the counts: the figure that costs the points, or ``ideal``."""
+    rows = gate.detail.get("counts")
+    if not isinstance(rows, list):
+        return gate.status
+    bad = next((row for row in rows if not row["fine"]), None)
+    if bad is None:
+        near = all(row["got"] is None or row["got"] <= row["ideal"] for row in rows)
+        return "passed, ideal" if near else "passed"
+    got = "none" if bad["got"] is None else number(bad["got"])
+    return f"failed: {got}, ideal {number(bad['ideal'])}"
 
 
 def part_of(result: Result, name: str) -> Part | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from html import escape
 from importlib.resources import files
 
+from autograder import margin
 from autograder.picture import svg
 from autograder.points import MARKS, UNTRIED, correct_words, out_of, part_words
 from autograder.results import Gate, Record, Result
@@ -64,7 +65,7 @@ def _chapter(stem: str, results: list[Result]) -> str:
 
 
 def _details(result: Result) -> str:
-    gates = "".join(gate_html(gate) for gate in result.gates)
+    gates = "".join(gate_html(gate, result.source) for gate in result.gates)
     cases = "".join(
         f"<li>{'✓' if right else '✗'} {escape(clean(name, 200))}</li>"
         for name, right in result.cases
@@ -91,13 +92,14 @@ def _details(result: Result) -> str:
     return "".join(parts) + "</section>"
 
 
-def gate_html(gate: Gate) -> str:
+def gate_html(gate: Gate, source: str = "") -> str:
     """Draw one gate: its name, what came of it, where it is wrong."""
     inner = f"<strong>{escape(gate.name)}</strong> {escape(gate.status)}"
     if gate.status == "passed" and gate.message:
         inner += f": {escape(clean(gate.message))}"
     elif gate.status in ("not checked", "not measured"):
         inner += f" ({escape(clean(gate.message))})"
+    inner += margin.as_html(source, gate.detail)
     rows = gate.detail.get("picture")
     if isinstance(rows, list) and rows:
         drawn = [str(row) for row in rows]

@@ -29,10 +29,9 @@ _ORDER = (
 # After these no further case is tried: it says all, or another would take as long.
 _LAST = ("out of bounds", "unmapped access", "deadlock", "timeout")
 _UNITS = {
-    "sectors_per_request": "sectors a request",
-    "wavefronts_per_request": "wavefronts a request",
-    "bytes": "bytes",
-    "barriers": "a block",
+    "sectors_per_request": ("sector", " a request"),
+    "wavefronts_per_request": ("wavefront", " a request"),
+    "bytes": ("byte", ""),
 }
 _NOTHING = "nothing in it is a kernel that could be traced"
 
@@ -215,18 +214,17 @@ def count_words(row: dict[str, Any]) -> str:
     subject = f"{row['space']} {row['op']}s"
     if row["got"] is None:
         return f"no {subject}"
-    unit, got = _UNITS[row["metric"]], _number(row["got"])
-    beside = f"(ideal {_number(row['ideal'])})"
+    got, beside = row["got"], f"(ideal {_number(row['ideal'])})"
     if row["metric"] == "barriers":
-        return f"barriers a block: {got} {beside}"
-    return f"{subject}: {got} {unit} {beside}"
+        return f"barriers a block: {_number(got)} {beside}"
+    return f"{subject}: {_many(got, row['metric'])} {beside}"
 
 
 def _too_much(count: Count, got: float | None, line: int) -> str:
     what = f"{count.space} {count.op}s"
     if got is None:
         return f"The trace saw no {what}, and without any the output cannot be made."
-    unit, where = _UNITS[count.metric], f"line {line}: " if line else ""
+    where = f"line {line}: " if line else ""
     if count.metric == "barriers":
         return (
             f"A block waits at {_number(got)} barriers; the ideal is "
@@ -234,7 +232,7 @@ def _too_much(count: Count, got: float | None, line: int) -> str:
             "points."
         )
     return (
-        f"{where}the {what} take {_number(got)} {unit}; the ideal is "
+        f"{where}the {what} take {_many(got, count.metric)}; the ideal is "
         f"{_number(count.ideal)}, and at most {_number(count.at_most)} earn the points."
     )
 
@@ -244,10 +242,10 @@ def figures(trace: Trace) -> dict[str, Any]:
     lines: dict[str, list[str]] = {}
     for a in trace.accesses:
         if a.space == "global" and a.sectors:
-            cost = f"{_number(a.sectors / max(1, a.requests))} sectors a request"
+            cost = _many(a.sectors / max(1, a.requests), "sectors_per_request")
             ideal = a.ideal_sectors
         elif a.space == "shared" and a.wavefronts:
-            cost = f"{_number(a.wavefronts / max(1, a.requests))} wavefronts a request"
+            cost = _many(a.wavefronts / max(1, a.requests), "wavefronts_per_request")
             ideal = a.ideal_wavefronts
         else:
             cost, ideal = f"{a.bytes:,} bytes", 0.0
@@ -256,6 +254,11 @@ def figures(trace: Trace) -> dict[str, Any]:
             words += f" (ideal {_number(ideal)})"
         lines.setdefault(str(a.line), []).append(words)
     return {"figures": {line: words[:8] for line, words in lines.items()}}
+
+
+def _many(value: float, metric: str) -> str:
+    unit, each = _UNITS[metric]
+    return f"{_number(value)} {unit}{'' if value == 1 else 's'}{each}"
 
 
 def _number(value: float) -> str:
