@@ -27,6 +27,18 @@ def prelude(adapter: str) -> str:
     )
 
 
+def draw_int(generator: torch.Generator, low: int, high: int) -> int:
+    """Draw a whole number from low to below high."""
+    return int(torch.randint(low, high, (), generator=generator))
+
+
+def whole(arguments: Arguments, name: str) -> int:
+    """Return an argument that is a whole number."""
+    value = arguments[name]
+    assert isinstance(value, int)
+    return value
+
+
 def made_by(
     adapt: Callable[..., Any], names: Sequence[str], code: Callable[..., Any]
 ) -> Mistake:

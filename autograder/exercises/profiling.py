@@ -8,7 +8,7 @@ are differences of times in fp64, rounded once: a factor of 1 is twice what they
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 
@@ -30,30 +30,20 @@ from autograder.exercises._profiling import (
     by_clock,
     by_events,
     compare_with,
+    draw_int,
     durations,
     flush_counted,
     made_by,
-    memory_counted,
     prelude,
+    whole,
     without_warm_up,
 )
+from autograder.exercises._profiling_memory import PEAK_MEMORY
 from autograder.exercises._profiling_regions import PROFILER
 from autograder.worker.practice import (
     adapt_comparison,
-    adapt_memory,
     adapt_timer,
 )
-
-
-def _draw(generator: torch.Generator, low: int, high: int) -> int:
-    return int(torch.randint(low, high, (), generator=generator))
-
-
-def _whole(arguments: Arguments, name: str) -> int:
-    value = arguments[name]
-    assert isinstance(value, int)
-    return value
-
 
 # What the practice GPU was told is there to be found; a real one was told nothing.
 _MEASURED = Structure(
@@ -93,9 +83,11 @@ def _intensity(
 
 def _work_hidden(generator: torch.Generator) -> Iterator[Case]:
     for size in (2, 4, 8):
-        n = _draw(generator, 3, 10**6)
-        yield _work(f"{n:,} elements", _draw(generator, 1, 99) * n + 1, 2 * n, n, size)
-        yield matmul_work(_draw(generator, 7, 5000), size)
+        n = draw_int(generator, 3, 10**6)
+        yield _work(
+            f"{n:,} elements", draw_int(generator, 1, 99) * n + 1, 2 * n, n, size
+        )
+        yield matmul_work(draw_int(generator, 7, 5000), size)
 
 
 ARITHMETIC_INTENSITY = Exercise(
@@ -184,8 +176,8 @@ def _timer_problem(case: Case, generator: torch.Generator) -> Problem:
 
 
 def _taken(arguments: Arguments, name: str) -> list[float]:
-    first = _whole(arguments, "warm_up")
-    last = first + _whole(arguments, "samples")
+    first = whole(arguments, "warm_up")
+    last = first + whole(arguments, "samples")
     found: list[float] = tensor(arguments, name).double()[first:last].tolist()
     return found
 
@@ -197,7 +189,7 @@ def _timer_reference(arguments: Arguments) -> Outputs:
 
 def _timer_hidden(generator: torch.Generator) -> Iterator[Case]:
     for _ in range(4):
-        yield timer_case(_draw(generator, 1, 9), _draw(generator, 4, 40))
+        yield timer_case(draw_int(generator, 1, 9), draw_int(generator, 4, 40))
 
 
 def _lie(name: str, timer: object, message: str) -> NearMiss:
@@ -297,132 +289,6 @@ TIME_KERNEL = Exercise(
 )
 
 
-# --- peak_memory ------------------------------------------------------------------
-
-
-def memory_case(allocations: int, leak: int = 0) -> Case:
-    """Return a case by how many allocations the call makes."""
-    name = f"{allocations} allocations" + (", a leak" if leak else "")
-    return Case(name, {"allocations": allocations, "leak": leak})
-
-
-def _memory_problem(case: Case, generator: torch.Generator) -> Problem:
-    count = case.sizes["allocations"]
-    sizes = torch.randint(1, 2**26, (count,), generator=generator)
-    # Lifetimes that differ from one another, so that no two cases look alike.
-    lives = torch.randperm(2 * count, generator=generator)[:count]
-    arguments: dict[str, Value | None] = {
-        "sizes": sizes,
-        "lives": lives,
-        "before": _draw(generator, 2**20, 2**28),
-        "history": _draw(generator, 2**33, 2**34),
-        "workspace": _draw(generator, 2**24, 2**25),
-        "leak": case.sizes["leak"] * _draw(generator, 2**18, 2**22),
-    }
-    shapes = {name: Output((), torch.int64) for name in ("peak", "kept")}
-    return Problem(arguments, shapes)
-
-
-def _memory_reference(arguments: Arguments) -> Outputs:
-    sizes, lives = (tensor(arguments, n).tolist() for n in ("sizes", "lives"))
-    rounded = [-(-size // 512) * 512 for size in sizes]
-    leak = -(-_whole(arguments, "leak") // 512) * 512
-    most = 0
-    for now in range(len(sizes)):
-        # Allocation i is in use from step i until lives[i] steps after it.
-        living = sum(
-            size
-            for i, (size, life) in enumerate(zip(rounded, lives, strict=True))
-            if i == now or i < now < i + 1 + life
-        )
-        most = max(most, living)
-    found: Mapping[str, int] = {"peak": most + leak, "kept": leak}
-    return {name: torch.tensor(value) for name, value in found.items()}
-
-
-def _memory_hidden(generator: torch.Generator) -> Iterator[Case]:
-    for leak in (0, 1, 0, 1):
-        yield memory_case(_draw(generator, 3, 30), leak)
-
-
-def _miscounted(name: str, message: str, **mistake: bool) -> NearMiss:
-    code = memory_counted(**mistake)
-    return NearMiss(name, made_by(adapt_memory, ("peak", "kept"), code), message)
-
-
-PEAK_MEMORY = Exercise(
-    id="peak_memory",
-    stem=STEM,
-    title="Memory at the worst moment",
-    kind="core",
-    points=10,
-    language="python",
-    entry="function",
-    name="peak_memory",
-    source="solutions/profiling/memory.py",
-    goal="Return what fn() needs beyond what was in use, and what it leaves in use.",
-    requirements=(
-        "fn() is called once before, unmeasured, and once to measure.",
-        "gpu.memory_allocated() is what is in use; gpu.max_memory_allocated() the "
-        "most since gpu.reset_peak_memory_stats().",
-        "peak and kept are relative to what was in use just before the measured call.",
-        "kept is read when nothing holds the call's result any more.",
-    ),
-    problem=_memory_problem,
-    reference=_memory_reference,
-    cases=(
-        memory_case(6),
-        memory_case(6, leak=1),
-        memory_case(1),
-        memory_case(20),
-        memory_case(33, leak=1),
-    ),
-    hidden=_memory_hidden,
-    tolerance=Tolerance(factor=0.0),
-    near_misses=(
-        _miscounted(
-            "never reset",
-            "An older and higher peak was found: call gpu.reset_peak_memory_stats() "
-            "before the measured call.",
-            reset=False,
-        ),
-        _miscounted(
-            "baseline forgotten",
-            "What was in use before the call is counted: subtract it from both.",
-            baseline=False,
-        ),
-        _miscounted(
-            "no warm-up",
-            "The first call's workspace, which libraries make once and keep, is "
-            "counted: call fn() once before you measure.",
-            warm=False,
-        ),
-        _miscounted(
-            "result held",
-            "The call's own result is still held when kept is read: del it first.",
-            drop=False,
-        ),
-        _miscounted(
-            "end for peak",
-            "That is what is in use after the call. What it needed in between is "
-            "gpu.max_memory_allocated().",
-            at_the_end=True,
-        ),
-    ),
-    hints=(
-        "The allocator counts for you. The question is when to ask, and from where to "
-        "count.",
-        "Order: call fn() once; read memory_allocated; reset the peak; call fn() and "
-        "hold its result; read max_memory_allocated; drop the result; read "
-        "memory_allocated again.",
-        "result = fn(); peak = gpu.max_memory_allocated(); del result; kept = "
-        "gpu.memory_allocated(); return peak - before, kept - before",
-    ),
-    onward="kw.peak_memory does it for a CPU too: try it on torch.softmax.",
-    prelude=prelude("adapt_memory"),
-)
-
-
 # --- lying_benchmark (detective) --------------------------------------------------
 
 
@@ -448,7 +314,7 @@ def _comparison_reference(arguments: Arguments) -> Outputs:
 
 def _comparison_hidden(generator: torch.Generator) -> Iterator[Case]:
     for _ in range(4):
-        yield timer_case(_draw(generator, 1, 6), _draw(generator, 5, 30))
+        yield timer_case(draw_int(generator, 1, 6), draw_int(generator, 5, 30))
 
 
 def _unfair(name: str, comparison: object, message: str) -> NearMiss:
