@@ -43,9 +43,11 @@ def trouble_message(trouble: dict[str, Any], exercise: Exercise) -> str:
     text = clean(trouble.get("text"), 200).strip()
     if where and text:
         where += f" (`{text}`)"
-    return (
-        f"{where}: {message}" if where and not message.startswith("line ") else message
-    )
+    # Compilers and the emulator name the line themselves: once is enough.
+    said = where == f"line {line}" and re.search(rf"\bline {line}\b", message)
+    if not where or said or message.startswith("line "):
+        return message
+    return f"{where}: {message}"
 
 
 def show(value: float | int | bool) -> str:
