@@ -28,7 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="a folder of notebooks, one notebook, or `solutions` (default: chapters)",
     )
     grade.add_argument(
-        "--only", action="append", default=[], help="exercise or chapter, by its name"
+        "--only",
+        action="append",
+        default=[],
+        help="exercise or chapter, by its name; where a chapter has an exercise of its "
+        "own name, CHAPTER/EXERCISE is that exercise (vector_add/vector_add)",
     )
     grade.add_argument("--seed", type=int, help="replay what was drawn from this seed")
     grade.add_argument(
@@ -59,6 +63,17 @@ def _grade(
     name: str, only: list[str], seed: int | None, out: Path, device: str | None
 ) -> int:
     started = time.monotonic()
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print(
+            f"{sys.executable} has no torch. Leave PYTHON= away, and `make` sets up a "
+            "Python that has it; or install torch there.",
+            file=sys.stderr,
+        )
+        return USAGE
     from autograder.grade import REPORT, grade, select
     from autograder.judge import Judge
     from autograder.submission import open_submission

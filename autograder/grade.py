@@ -30,7 +30,7 @@ def select(only: Sequence[str], submission: Submission) -> list[Exercise]:
     """Return the exercises to grade, in the order of the course.
 
     Args:
-        only: ids or stems; none for all.
+        only: ids, stems, or ``stem/id`` where both have one name; none for all.
         submission: what it does not cover is left out, unless it was asked for.
 
     Raises:
@@ -40,14 +40,18 @@ def select(only: Sequence[str], submission: Submission) -> list[Exercise]:
     if not only:
         return [e for e in every if submission.covers(e)]
     for name in only:
-        if not any(name in (e.id, e.stem) for e in every):
+        if not any(name in _names(e) for e in every):
             ids = ", ".join(e.id for e in every)
             stems = ", ".join(dict.fromkeys(e.stem for e in every))
             raise ValueError(
                 f"ONLY={name}: no exercise and no chapter is called so. Exercises: "
-                f"{ids}. Chapters: {stems}."
+                f"{ids}. Chapters: {stems}. One exercise of a chapter: STEM/ID."
             )
-    return [e for e in every if e.id in only or e.stem in only]
+    return [e for e in every if _names(e) & set(only)]
+
+
+def _names(exercise: Exercise) -> set[str]:
+    return {exercise.id, exercise.stem, f"{exercise.stem}/{exercise.id}"}
 
 
 def grade(

@@ -22,6 +22,13 @@ _COMMENT = re.compile(r"^\s*(?:#|//)\s*exercise:\s*([A-Za-z_]\w*)\s*$")
 _ID = re.compile(r"^ex-(\w+)$")
 
 
+# `make notebooks` never writes over a file that is there.
+_MEND = (
+    "Move it away: then `make notebooks` writes the untouched one to chapters/, into "
+    "which you can put your exercises back."
+)
+
+
 class NotebookError(Exception):
     """A notebook cannot be read; the message says what it is and how to mend it."""
 
@@ -50,7 +57,7 @@ def read_notebook(path: Path) -> Notebook:
     if not isinstance(cells, list):
         raise NotebookError(
             f"{path.name}: it is JSON and not a notebook: it has no list of cells. "
-            "Restore it with `make notebooks` and put your exercises back in."
+            + _MEND
         )
     notebook = Notebook(path)
     for cell in cells:
@@ -95,7 +102,8 @@ def _load(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise NotebookError(
             f"{path.name}: no such notebook in {path.parent}. `make notebooks` writes "
-            "the untouched one; SUBMISSION= names another folder or notebook."
+            "the untouched one to chapters/; SUBMISSION= names another folder or "
+            "notebook."
         ) from error
     if not stat.S_ISREG(status.st_mode):
         raise NotebookError(f"{path.name}: it is not a file; wanted a notebook.")
@@ -113,13 +121,13 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise NotebookError(
             f"{path.name}: it holds JSON and not a notebook (a list or a value; wanted "
-            "an object with cells). Restore it with `make notebooks`."
+            f"an object with cells). {_MEND}"
         )
     return document
 
 
 def _not_json(path: Path, size: int, error: Exception) -> str:
-    mend = "Save it again from JupyterLab, or restore it with `make notebooks`."
+    mend = f"Save it again from JupyterLab if it is open there. Else: {_MEND}"
     if size == 0:
         return f"{path.name}: the file is empty. {mend}"
     if isinstance(error, json.JSONDecodeError):

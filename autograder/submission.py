@@ -105,7 +105,8 @@ class Notebooks:
         if path is None:
             return Answer(
                 trouble=f"no notebook NN_{exercise.stem}.ipynb in {self.path}. "
-                "`make notebooks` writes the untouched one."
+                "`make notebooks` writes the untouched one to chapters/; SUBMISSION= "
+                "names the folder that holds yours."
             )
         if path not in self._read:
             try:
@@ -139,6 +140,13 @@ class Notebooks:
             return True
         return self._path(exercise) is not None
 
+    def chapters(self) -> list[str]:
+        """Return the stems of the chapters that a folder holds notebooks of."""
+        from autograder.exercises import all_exercises
+
+        every = all_exercises().values()
+        return list(dict.fromkeys(e.stem for e in every if self._path(e) is not None))
+
     def _path(self, exercise: Exercise) -> Path | None:
         if not self.path.is_dir():
             if not self.path.exists() or self._holds(exercise):
@@ -167,7 +175,7 @@ def open_submission(name: str) -> Submission:
     """Return the submission that a path, or the word ``solutions``, stands for.
 
     Raises:
-        ValueError: there is nothing at the path.
+        ValueError: there is nothing at the path, or nothing that could be graded.
     """
     # The folder of that name holds kernels, never notebooks.
     if name == REFERENCES:
@@ -178,7 +186,25 @@ def open_submission(name: str) -> Submission:
             f"SUBMISSION={name}: no such folder or notebook. Name a folder that holds "
             "chapters, one .ipynb file, or `solutions`."
         )
-    return Notebooks(path)
+    if not path.is_dir() and path.suffix != ".ipynb":
+        raise ValueError(
+            f"SUBMISSION={name}: it is no notebook; wanted a file whose name ends in "
+            ".ipynb, a folder of them, or `solutions`."
+        )
+    submission = Notebooks(path)
+    if path.is_dir() and not submission.chapters():
+        raise ValueError(
+            f"SUBMISSION={name}: no chapter's notebook is in this folder, such as "
+            f"{_example()}. `make notebooks` writes the untouched ones to chapters/."
+        )
+    return submission
+
+
+def _example() -> str:
+    from autograder.exercises import all_exercises
+
+    stem = next((e.stem for e in all_exercises().values()), "chapter")
+    return f"NN_{stem}.ipynb or {stem}.ipynb"
 
 
 def checked(source: str, exercise: Exercise) -> Answer:
@@ -191,8 +217,8 @@ def checked(source: str, exercise: Exercise) -> Answer:
         )
     if not source.strip():
         return Answer(
-            trouble=f"the cell of {exercise.id} is empty. Restore it with "
-            "`make notebooks`, then write your answer."
+            trouble=f"the cell of {exercise.id} is empty. Write your answer there; "
+            "the chapter's page shows what the cell was given with."
         )
     language: Literal["cuda", "python"] = "cuda" if is_cuda(source) else "python"
     if language != exercise.language:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TextIO
 
-from autograder.points import MARKS, correct_words, out_of, part_words
+from autograder.points import MARKS, UNTRIED, correct_words, out_of, part_words
 from autograder.results import Record, Result
 from autograder.words import clean
 
@@ -141,7 +141,13 @@ def summary(record: Record) -> list[str]:
     lines.append(f"Device: {clean(record.device)}")
     lines.append(f"Sandbox: {record.sandbox['words']}")
     lines.append(f"Seed: {record.seed} (SEED={record.seed} grades the same again)")
-    return lines + [f"Note: {clean(note)}" for note in record.notes]
+    lines += [f"Note: {clean(note)}" for note in record.notes]
+    stubs = [r.exercise for r in record.results if r.words == "not attempted"]
+    if stubs and all(r.words in UNTRIED for r in record.results):
+        lines.append(
+            f"Nothing is solved yet. Start with `make lab`: {stubs[0]} is the first."
+        )
+    return lines
 
 
 def _messages(record: Record) -> str:
@@ -168,10 +174,12 @@ def _rich_table(record: Record, console: object) -> None:
         table = Table(title=stem, title_justify="left", title_style="bold")
         for heading in _HEADINGS:
             right = heading == "Points"
+            # An exercise's id is typed again (ONLY=): it is never broken in two.
+            whole = heading in ("Exercise", "Points")
             table.add_column(
                 heading,
                 justify="right" if right else "left",
-                no_wrap=right,
+                no_wrap=whole,
                 overflow="fold",
             )
         for result, row in zip(results, rows(results), strict=True):

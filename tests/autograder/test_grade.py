@@ -273,6 +273,75 @@ def test_a_submission_that_is_not_there(
 
 
 @pytest.mark.usefixtures("small_course")
+def test_what_cannot_hold_an_answer_is_one_line(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    text, foreign = tmp_path / "a.txt", tmp_path / "foreign"
+    text.write_text("no notebook")
+    foreign.mkdir()
+    (foreign / "shopping.ipynb").write_text("{}")
+    for path, says in (
+        (text, "it is no notebook; wanted a file whose name ends in .ipynb"),
+        (foreign, "no chapter's notebook is in this folder, such as NN_small.ipynb"),
+    ):
+        code, said, err = run("--submission", str(path), "--out", str(out))
+        assert (code, said, err.count("\n")) == (2, "", 1)
+        assert f"SUBMISSION={path}: {says}" in err
+    assert not out.exists()
+
+
+def test_nothing_solved_ends_in_where_to_begin(record: Record) -> None:
+    assert "Nothing is solved yet" not in html_report(record)
+    stub = Result("one", "small", "T", "core", "failed", "not attempted", "as given")
+    gone = Result("two", "small", "T", "core", "failed", "no answer", "no cell")
+    record.results = [stub, gone]
+    out = io.StringIO()
+    print_record(record, out)
+    last = "Nothing is solved yet. Start with `make lab`: one is the first."
+    assert out.getvalue().rstrip().endswith(last)
+
+
+def test_what_was_not_attempted_did_not_fail_to_compile(record: Record) -> None:
+    gate = Gate("compiles", "failed", "as given", {"words": "not attempted"})
+    record.results = [
+        Result("one", "small", "T", "core", "failed", "not attempted", "", (gate,))
+    ]
+    page = html_report(record)
+    assert "Nothing is solved yet" in page and "not attempted" in page
+    assert "<strong>compiles</strong>" not in page
+
+
+def test_ids_are_whole_in_a_narrow_terminal(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "arithmetic_intensity_of_all"
+    result = Result(name, "small", "T", "core", "failed", "correct, moves too much", "")
+    record.results = [result]
+    out = io.StringIO()
+    print_record(record, out)
+    table, _, _ = out.getvalue().partition("✗ " + name)
+    assert name in table and "moves" in table
+
+
+def test_a_python_without_torch_is_one_line() -> None:
+    import subprocess
+
+    program = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "from autograder.__main__ import main\n"
+        "sys.exit(main(['grade']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "has no torch. Leave PYTHON= away" in done.stderr
+
+
+@pytest.mark.usefixtures("small_course")
 def test_the_graders_own_failure_is_an_exit_code(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +363,11 @@ def test_select_takes_ids_and_stems() -> None:
     chapter = [e for e in every if e.stem == "vector_add"]
     assert chapter and select(["vector_add"], references) == chapter
     assert [e.id for e in select(["add_one"], references)] == ["add_one"]
+    # The chapter and its exercise have one name.
+    only = ["vector_add/vector_add"]
+    assert [e.id for e in select(only, references)] == ["vector_add"]
+    with pytest.raises(ValueError, match="One exercise of a chapter: STEM/ID"):
+        select(["vector_add/nonesuch"], references)
 
 
 def test_nothing_but_torch_is_needed_to_grade() -> None:

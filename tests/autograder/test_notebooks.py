@@ -61,7 +61,8 @@ def test_a_file_that_is_no_notebook(
     (tmp_path / "01_small.ipynb").write_text(text)
     result = grade_beside(judge, tmp_path)
     assert words in result.message
-    assert "make notebooks" in result.message
+    # `make notebooks` leaves alone what is there: it must be moved first.
+    assert "Move it away: then `make notebooks` writes" in result.message
 
 
 def test_bytes_that_are_no_text(judge: Judge, tmp_path: Path) -> None:
