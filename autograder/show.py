@@ -132,7 +132,8 @@ class CheckResult:
 
     def _notes(self) -> list[str]:
         """Return what there is to say beside the verdict."""
-        return [note for note in (self.note, self.result.note) if note]
+        explains = "" if self.passed else self.result.note
+        return [note for note in (self.note, explains) if note]
 
     def _headline(self) -> str:
         result = self.result
