@@ -69,7 +69,8 @@ class TraceResult(ctypes.Structure):
 SITE = np.dtype(
     [
         ("pc", "u8"), ("place", "i4"), ("op", "u4"), ("width", "u4"), ("logged", "u4"),
-        ("sample", "u8"), ("requests", "u8"), ("lanes", "u8"), ("sectors", "u8"),
+        ("line", "i4"), ("unused", "u4"), ("sample", "u8"), ("requests", "u8"),
+        ("lanes", "u8"), ("sectors", "u8"),
         ("ideal_sectors", "u8"), ("wavefronts", "u8"), ("ideal_wavefronts", "u8"),
     ]
 )  # fmt: skip

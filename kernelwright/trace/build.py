@@ -229,4 +229,8 @@ def _lines_of_all(library: Library, workers: list[Any]) -> dict[int, int]:
         pcs.update(int(pc) for pc in worker.sites["pc"])
         for name in ("pc", "other_pc"):
             pcs.update(int(pc) for pc in worker.problems[name])
-    return library.lines_of({pc for pc in pcs if pc})
+    lines = dict(library.lines_of({pc for pc in pcs if pc}))
+    for worker in workers:
+        for site in worker.sites[worker.sites["line"] > 0]:
+            lines[int(site["pc"])] = int(site["line"])
+    return lines

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import kernelwright as kw
+from kernelwright.emulator.toolchain import find_compiler
 from kernelwright.trace import TraceReport
 from tests.golden.cases import BROKEN, CASES, CLEAN, Case
 
@@ -44,6 +45,11 @@ DISAGREEMENTS: dict[tuple[str, str], tuple[float, str]] = {
         "sectors of the loads that remain are the same",
     ),
 }
+
+if find_compiler().is_clang:
+    # It runs these loops as nvcc does, being built on the same compiler.
+    del DISAGREEMENTS["sparse_rows", "global_load"]
+    del DISAGREEMENTS["search", "global_load"]
 
 # What a broken kernel must be reported for, and the source that the report must name.
 OUTSIDE, RACE, FRESH = "out of bounds", "race", "uninitialised read"

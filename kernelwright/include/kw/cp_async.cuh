@@ -55,6 +55,9 @@ __forceinline__ void cp_async(void* shared, const void* global, bool valid = tru
     size_t both = reinterpret_cast<size_t>(shared) | reinterpret_cast<size_t>(global);
     if (both % Bytes != 0)
         kwemu_misuse("gave cp_async an address that is not aligned to its size", line);
+#ifdef KWEMU_TRACED
+    kwemu_here(line);
+#endif
     kwemu_copy_async(shared, global, Bytes, valid ? Bytes : 0);
 }
 

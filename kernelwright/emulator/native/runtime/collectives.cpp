@@ -201,7 +201,9 @@ void kwemu_copy_async(void* to, const void* from, unsigned size, unsigned valid)
     if (worker.tracer) {
         uint64_t pc = reinterpret_cast<uint64_t>(__builtin_return_address(0));
         uint64_t source = reinterpret_cast<uint64_t>(from);
+        int line = worker.tracer->line;
         if (valid) worker.tracer->access(source, valid, kAsyncLoad, pc);
+        worker.tracer->line = line;
         worker.tracer->access(reinterpret_cast<uint64_t>(to), size, kAsyncStore, pc);
     }
     if (worker.copies.empty()) worker.copies.resize(kMaxThreads);

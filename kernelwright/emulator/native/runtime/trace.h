@@ -55,6 +55,8 @@ struct SiteRow {
     uint32_t op;
     uint32_t width;
     uint32_t logged;
+    int32_t line;  // where the access itself said so; else 0
+    uint32_t unused;
     uint64_t sample;  // an address that it touched
     uint64_t requests, lanes, sectors, ideal_sectors, wavefronts, ideal_wavefronts;
 };
@@ -183,7 +185,8 @@ struct Tracer {
     uint32_t warp_tick[kMaxWarps] = {};
     std::vector<uint32_t> pair_tick;  // [warp][lane][lane], made when first needed
     bool wounded =
-        false;  // a thread of this block was ended: what follows is its fault
+        false;     // a thread of this block was ended: what follows is its fault
+    int line = 0;  // of the access to come, where it says so
     uint64_t order = 0;
     uint64_t barriers = 0;
     Cell* shared_cells = nullptr;

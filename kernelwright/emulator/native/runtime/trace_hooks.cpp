@@ -117,8 +117,16 @@ void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
 // The atomics of <kwemu/atomics.h> say so themselves, once for each that the author wrote.
-void kwemu_note(const void* p, unsigned width, unsigned op) {
+void kwemu_here(int line) {
+    if (self != nullptr && self->tracer != nullptr) self->tracer->line = line;
+}
+
+void kwemu_note(const void* p, unsigned width, unsigned op, int line) {
+    Worker* worker = self;
+    if (worker == nullptr || worker->tracer == nullptr) return;
+    worker->tracer->line = line;
     seen(reinterpret_cast<uint64_t>(p), width, op, __builtin_return_address(0));
+    worker->tracer->line = 0;
 }
 
 #define KWEMU_ATOMICS(bits, type)                                                      \

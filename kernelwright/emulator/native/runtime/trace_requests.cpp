@@ -134,6 +134,7 @@ uint32_t Tracer::site(uint64_t pc, int place, unsigned op, unsigned width,
     fresh.row.op = op;
     fresh.row.width = width;
     fresh.row.sample = address;
+    fresh.row.line = line;
     fresh.alternative = kNone;
     sites.push_back(fresh);
     return number;

@@ -226,7 +226,9 @@ void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) 
         report(problem(kMisaligned, address, width, op, pc, place));
         end_thread();
     }
-    join(site(pc, place, op, width, address), address);
+    uint32_t number = site(pc, place, op, width, address);
+    line = 0;  // another thread may have its turn now
+    join(number, address);
     if (op == kAtomic) atomic_seen();
     if (cells) touch(cells, address, offset, width, op, pc, place);
 }

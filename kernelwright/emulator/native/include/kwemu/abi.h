@@ -80,9 +80,11 @@ int kwemu_printf(const char* format, ...) __attribute__((format(printf, 1, 2)));
 float kwemu_round_float(int operation, int mode, float a, float b, float c);
 double kwemu_round_double(int operation, int mode, double a, double b, double c);
 
-// Only in the traced build: an access that is not a plain load or store; `operation` is
-// AccessOp in runtime/trace.h.
-void kwemu_note(const void* address, unsigned width, unsigned operation);
+// Only in the traced build. The line of the asynchronous copy that comes next:
+void kwemu_here(int line);
+// An access that is not a plain load or store; `operation` is AccessOp in
+// runtime/trace.h, `line` the author's where the caller knows it, or 0.
+void kwemu_note(const void* address, unsigned width, unsigned operation, int line);
 
 [[noreturn]] void kwemu_assert_failed(const char* expression, int line);
 [[noreturn]] void kwemu_trap(int line);

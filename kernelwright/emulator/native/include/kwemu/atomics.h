@@ -6,7 +6,7 @@
 
 // The trace hears of an atomic once, from where the author wrote it.
 #ifdef KWEMU_TRACED
-#define KWEMU_NOTE_ATOMIC(address) kwemu_note(address, sizeof *(address), 2)
+#define KWEMU_NOTE_ATOMIC(address) kwemu_note(address, sizeof *(address), 2, 0)
 #else
 #define KWEMU_NOTE_ATOMIC(address) static_cast<void>(0)
 #endif

@@ -92,18 +92,20 @@ inline size_t index_of(Place at, unsigned stride, bool by_row) {
 // once along the way in which memory runs. Where the fragment's own pairs stand across
 // it, lanes fetch the mirrored places of each 8 x 8 part and trade registers.
 template <class Use, int M, int N, class T, class Element, int Count>
-inline void note(const Element* base, unsigned stride, bool by_row, unsigned op) {
+inline void note(const Element* base, unsigned stride, bool by_row, unsigned op,
+                 int line) {
     int lane = static_cast<int>(kwemu_lane());
     constexpr bool single = std::is_same<T, precision::tf32>::value;
     for (int i = 0; i < Count; i += single ? 1 : 2) {
         Place at = place<Use, M, N, T>(lane, i);
         if constexpr (single) {
-            kwemu_note(base + index_of(at, stride, by_row), sizeof(Element), op);
+            kwemu_note(base + index_of(at, stride, by_row), sizeof(Element), op, line);
         } else {
             Place next = place<Use, M, N, T>(lane, i + 1);
             if ((next.column == at.column + 1) != by_row)
                 at = {(at.row & ~7) + (at.column & 7), (at.column & ~7) + (at.row & 7)};
-            kwemu_note(base + index_of(at, stride, by_row), 2 * sizeof(Element), op);
+            kwemu_note(base + index_of(at, stride, by_row), 2 * sizeof(Element), op,
+                       line);
         }
     }
 }
@@ -138,7 +140,7 @@ inline void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& fragment,
 #ifdef KWEMU_TRACED
     detail::note<Use, M, N, T, typename Stored<T>::type,
                  std::remove_reference_t<decltype(fragment)>::num_elements>(
-        from, stride, std::is_same<Layout, row_major>::value, 0);
+        from, stride, std::is_same<Layout, row_major>::value, 0, line);
 #endif
     detail::load<Use, M, N, T>(fragment.x, from, stride,
                                std::is_same<Layout, row_major>::value);
@@ -151,7 +153,7 @@ inline void load_matrix_sync(fragment<accumulator, M, N, K, T>& fragment, const 
 #ifdef KWEMU_TRACED
     detail::note<accumulator, M, N, T, T,
                  std::remove_reference_t<decltype(fragment)>::num_elements>(
-        from, stride, layout == mem_row_major, 0);
+        from, stride, layout == mem_row_major, 0, line);
 #endif
     detail::load<accumulator, M, N, T>(fragment.x, from, stride,
                                        layout == mem_row_major);
@@ -164,8 +166,8 @@ inline void store_matrix_sync(T* to, const fragment<accumulator, M, N, K, T>& fr
     bool by_row = layout == mem_row_major;
 #ifdef KWEMU_TRACED
     detail::note<accumulator, M, N, T, T,
-                 std::remove_reference_t<decltype(fragment)>::num_elements>(to, stride,
-                                                                            by_row, 1);
+                 std::remove_reference_t<decltype(fragment)>::num_elements>(
+        to, stride, by_row, 1, line);
 #endif
     detail::store<M, N>(fragment.x, to, stride, by_row);
 }
