@@ -104,6 +104,8 @@ TRACED_CLANG_FLAGS = (
     "-tsan-instrument-func-entry-exit=0",
     "-mllvm",
     "-tsan-instrument-read-before-write=1",
+    "-mllvm",
+    "-simplifycfg-sink-common=false",
 )
 # A learner's slip that a GPU would not forgive, and nothing that is only style.
 WARNINGS = (
