@@ -132,8 +132,10 @@ class Judge:
             speed_budget_s=self.speed_budget_s,
         )
         passed = gates.pass_through(run, progress)
-        if answer.note and passed[0].status == "passed":
-            passed[0] = replace(passed[0], message=answer.note)
+        if answer.note:
+            # It may explain an error, and never takes an error's place.
+            said = (passed[0].message, answer.note)
+            passed[0] = replace(passed[0], message="\n".join(filter(None, said)))
         return replace(
             _finish(exercise, passed, self),
             cases=tuple(run.cases),

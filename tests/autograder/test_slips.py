@@ -52,8 +52,13 @@ def test_a_slip_stands_beside_the_verdict(judge: Judge) -> None:
     assert not result.passed
     assert result.note.startswith("line 5: the ; right behind `if (i < n)` ends the if")
     # What keeps a cell from compiling is not replaced by it.
-    result = judge.grade(KERNEL, Cells({"doubled": cell.replace("2 *", "2 ?")}))
-    assert result.words == "does not compile" and "right behind" not in result.message
+    cell = RIGHT_KERNEL.replace("if (i < n) {", "for (int j = i; j < n; ++j); {")
+    cell = cell.replace("[i]", "[j]")
+    result = judge.grade(KERNEL, Cells({"doubled": cell}))
+    assert result.words == "does not compile"
+    first, _, rest = result.message.partition("\n")
+    assert "does not compile" in first and "'j' was not declared" in rest
+    assert "line 5: the ; right behind `for (" in rest
 
 
 @pytest.mark.parametrize(
