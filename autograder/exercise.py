@@ -107,11 +107,14 @@ class NearMiss:
 class Count:
     """An assertion on the trace: a metric of one memory space and direction.
 
+    It is read from the first public case, over all accesses of its kind together. Of
+    Triton's kernels only ``bytes`` are known.
+
     Args:
         metric: ``sectors_per_request``, ``wavefronts_per_request``, ``bytes`` or
-            ``barriers``.
+            ``barriers`` (which a block waits at, whatever the memory).
         space: ``global`` or ``shared``.
-        op: ``load`` or ``store``.
+        op: ``load`` or ``store``; an asynchronous copy is a load from global memory.
         at_most: the most that earns the points.
         ideal: what the best kernel shows, printed beside.
     """
