@@ -49,7 +49,7 @@ __device__ __forceinline__ void cp_async_wait_all() {
 
 template <int Bytes>
 __forceinline__ void cp_async(void* shared, const void* global, bool valid = true,
-                     int line = __builtin_LINE()) {
+                              int line = __builtin_LINE()) {
     static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16,
                   "cp.async moves 4, 8 or 16 bytes");
     size_t both = reinterpret_cast<size_t>(shared) | reinterpret_cast<size_t>(global);

@@ -63,7 +63,7 @@ __device__ __forceinline__ void ldmatrix_trans(unsigned (&out)[Count],
 
 template <int Count>
 __forceinline__ void ldmatrix(unsigned (&out)[Count], const void* row,
-                     int line = __builtin_LINE()) {
+                              int line = __builtin_LINE()) {
     static_assert(Count == 1 || Count == 2 || Count == 4,
                   "ldmatrix loads 1, 2 or 4 matrices");
     kwemu_mma::load_matrix(out, row, Count, false, line);
@@ -71,7 +71,7 @@ __forceinline__ void ldmatrix(unsigned (&out)[Count], const void* row,
 
 template <int Count>
 __forceinline__ void ldmatrix_trans(unsigned (&out)[Count], const void* row,
-                           int line = __builtin_LINE()) {
+                                    int line = __builtin_LINE()) {
     static_assert(Count == 1 || Count == 2 || Count == 4,
                   "ldmatrix loads 1, 2 or 4 matrices");
     kwemu_mma::load_matrix(out, row, Count, true, line);

@@ -59,8 +59,9 @@ __device__ __forceinline__ void mma_sync<tf32>(float (&d)[4], const unsigned (&a
 #else  // the emulator
 
 template <class T>
-__forceinline__ void mma_sync(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
-                     const float (&c)[4], int line = __builtin_LINE()) {
+__forceinline__ void mma_sync(float (&d)[4], const unsigned (&a)[4],
+                              const unsigned (&b)[2], const float (&c)[4],
+                              int line = __builtin_LINE()) {
     static_assert(sizeof(T) == 2,
                   "mma_sync multiplies __half, __nv_bfloat16 or kw::tf32");
     kwemu_mma::mma<T, false>(d, a, b, c, line);
@@ -68,7 +69,8 @@ __forceinline__ void mma_sync(float (&d)[4], const unsigned (&a)[4], const unsig
 
 template <>
 __forceinline__ void mma_sync<tf32>(float (&d)[4], const unsigned (&a)[4],
-                           const unsigned (&b)[2], const float (&c)[4], int line) {
+                                    const unsigned (&b)[2], const float (&c)[4],
+                                    int line) {
     kwemu_mma::mma<float, true>(d, a, b, c, line);
 }
 
