@@ -27,7 +27,7 @@ for part in "${@:-tests bench grade}"; do
     case "$what" in
       tests) step tests "$PYTHON" -m pytest -m gpu -q tests --timeout 240 ;;
       bench)
-        step bench "$PYTHON" -m benchmarks vector_add
+        step bench "$PYTHON" -m benchmarks vector_add transpose profiling
         cp benchmarks/results/*.json "$out/"
         ;;
       grade)
