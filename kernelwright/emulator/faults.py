@@ -116,7 +116,8 @@ def _signal_words(outcome: Outcome) -> tuple[str, str]:
     if outcome.code == 128:  # SI_KERNEL: the processor did not name the address
         return "used a wild or misaligned address", "memory"
     if address < 4096:
-        return f"{did} through a null pointer (address {address:#x})", "memory"
+        verb = did.removesuffix(" to")
+        return f"{verb} through a null pointer (address {address:#x})", "memory"
     return (
         f"{did} address {address:#x}, which belongs to no array: check the index "
         "against the array's size",
