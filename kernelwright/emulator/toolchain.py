@@ -268,6 +268,12 @@ def runtime_library(compiler: Compiler) -> Path:
     return cached("emulator", key, ".so", produce)
 
 
+def _places_and_times() -> list[str]:
+    """Name each header with its time: clang refuses a prelude whose headers moved."""
+    headers = [p for root in (NATIVE, WRAPPERS) for p in sorted(root.rglob("*"))]
+    return [f"{path} {path.stat().st_mtime_ns}" for path in headers if path.is_file()]
+
+
 def prelude_options(compiler: Compiler) -> list[str]:
     """Return the options that put the precompiled prelude before a source."""
     what = "traced prelude" if compiler.traced else "prelude"
@@ -277,6 +283,7 @@ def prelude_options(compiler: Compiler) -> list[str]:
         processor(),
         headers_digest(),
         *compiler.flags,
+        *(_places_and_times() if compiler.is_clang else ()),
     )
     stub = cached("emulator", key, ".h", _write_stub)
     suffix = ".h.pch" if compiler.is_clang else ".h.gch"

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from kernelwright.emulator import toolchain
 from kernelwright.errors import KernelFault
 
 DOUBLE = """__global__ void k(int* p, int n) {
@@ -175,3 +176,13 @@ def test_processes_that_miss_the_cache_at_once_all_get_a_library():
     ]
     for process in processes:
         assert process.communicate(timeout=120)[0] == "void (int)\n"
+
+
+def test_clangs_prelude_is_remade_when_a_header_is_newer(monkeypatch, tmp_path):
+    header = tmp_path / "prelude.h"
+    header.write_text("// a header")
+    monkeypatch.setattr(toolchain, "NATIVE", tmp_path)
+    before = toolchain._places_and_times()
+    assert toolchain._places_and_times() == before
+    os.utime(header, (1, 1))
+    assert toolchain._places_and_times() != before
