@@ -22,6 +22,8 @@ _OPERATIONS = {
     8: "a cooperative group's operation",
     9: "__syncthreads",
     10: "__activemask",
+    11: "a fragment's load or store",
+    12: "a cooperative group's operation",
 }
 Triple = tuple[int, int, int]
 
@@ -89,7 +91,7 @@ def fault_of(
         message += f": it was at line {line} in {where}"
     if waiters:
         message += f". {_waiting(waiters)}"
-    message += ". A loop that does not end, or work too large for the emulator?"
+    message += ". Either a loop does not end, or this is too much for the emulator"
     return KernelTimeout(message, kind="timeout", line=line, block=block, thread=thread)
 
 

@@ -25,7 +25,7 @@ from kernelwright.emulator.module import (
     safe_name,
     tail_of,
 )
-from kernelwright.emulator.shared_memory import MAX_STATIC, too_much
+from kernelwright.emulator.shared_memory import GAP, MAX_STATIC, too_much
 from kernelwright.emulator.source import initialised_shared, line_of, prepare
 from kernelwright.emulator.traced_source import with_whole_structs
 from kernelwright.errors import (
@@ -128,7 +128,7 @@ class Library:
             )
         tail = tail_of(kernels)
         key = digest(
-            "traced module" if traced else "module",
+            f"traced module, {GAP} before each array" if traced else "module",
             prepared.text,
             name,
             tail,
@@ -157,7 +157,7 @@ class Library:
                 f"the cache cannot be written: {error}. Set KERNELWRIGHT_CACHE to a "
                 "folder that can"
             ) from error
-        remarks = parse(log[0], name, source) if log else ()
+        remarks = parse(_kept(path, log), name, source)
         library = cls(path, name, kernels, not prepared.has_global_dynamic, remarks)
         library._check_shared_memory(name)
         return library
@@ -290,6 +290,17 @@ class Library:
 
     def _line(self, pc: int) -> int:
         return source_line(self._path, self._filename, pc)
+
+
+def _kept(module: Path, log: list[str]) -> str:
+    """Keep what the compiler said beside the module; return it also the next time."""
+    place = module.with_suffix(".log")
+    with contextlib.suppress(OSError):
+        if not log:
+            return place.read_text() if place.exists() else ""
+        if log[0].strip():
+            place.write_text(log[0])
+    return "".join(log)
 
 
 def readable_type(text: str) -> str:

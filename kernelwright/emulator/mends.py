@@ -32,6 +32,45 @@ _WRAPPERS = (
 )
 # Macros here, which clang does not offer when a name is nearly one of them.
 _MACROS = ("threadIdx", "blockIdx", "blockDim", "gridDim", "printf", "assert")
+# What compiles and is hardly meant, as g++ and clang call it, and what it does.
+_SLIPS = (
+    (
+        r"empty body",
+        "the ';' ends this statement: what follows is no part of it",
+    ),
+    (
+        r"assignment (?:used as truth value|as a condition)",
+        "'=' assigns; to compare, write '=='",
+    ),
+    (
+        r"comparisons like",
+        "a < b < c compares (a < b), which is 0 or 1, with c: write a < b && b < c",
+    ),
+    (
+        r"comparison in operand of '(?:&|\||\^)'|^[&|^] has lower precedence than",
+        "'&', '|' and '^' bind weaker than a comparison: put them in parentheses",
+    ),
+    (
+        r"logical not is only applied",
+        "'!' binds stronger than a comparison: write !(a == b), or a != b",
+    ),
+    (
+        r"ambiguous 'else'|dangling else",
+        "this else belongs to the nearest if: put braces around what is meant",
+    ),
+    (
+        r"has no effect|result unused|value computed is not used",
+        "this computes a value and drops it: to store it, assign it",
+    ),
+)
+_STYLE = (
+    r"'&&' within '\|\|'|(?:inside|in operand of) '(?:<<|>>)'"
+    r"|operator '(?:<<|>>)' has lower precedence"
+)
+_HOW_TO_SILENCE = re.compile(
+    r"silence this warning|evaluate it first|evaluate the comparison first"
+    r"|turn this (?:assignment|equality)|put the semicolon"
+)
 _UNKNOWN = re.compile(
     r"'(?P<name>[\w:]+)' (?:was not declared|does not name a type"
     r"|has not been declared|is not a (?:member|class))"
@@ -50,6 +89,10 @@ def mend(diagnostic: Diagnostic, lines: list[str]) -> Diagnostic | None:
     diagnostic = replace(diagnostic, message=text)
     if "kwemu_" in text and diagnostic.severity == "note":
         return None
+    if diagnostic.severity == "note" and _HOW_TO_SILENCE.search(text):
+        return None
+    if diagnostic.severity == "warning":
+        return _remark(diagnostic)
     if diagnostic.severity != "error":
         return diagnostic
     line = lines[diagnostic.line - 1] if 0 < diagnostic.line <= len(lines) else ""
@@ -68,10 +111,20 @@ def mend(diagnostic: Diagnostic, lines: list[str]) -> Diagnostic | None:
     return diagnostic
 
 
+def _remark(diagnostic: Diagnostic) -> Diagnostic | None:
+    """Say what a slip does; None where it is a matter of style."""
+    if re.search(_STYLE, diagnostic.message):
+        return None
+    for pattern, words in _SLIPS:
+        if re.search(pattern, diagnostic.message):
+            return replace(diagnostic, message=words)
+    return diagnostic
+
+
 def about_asm(diagnostic: Diagnostic, lines: list[str]) -> Diagnostic:
     """Name the wrapper for the inline PTX on a diagnostic's line."""
     ptx = "\n".join(lines[diagnostic.line - 1 : diagnostic.line + 4])
-    advice = "write it in CUDA C++, or keep it for the GPU behind #ifdef __CUDACC__"
+    advice = "write it in CUDA C++"
     for pattern, wrapper in _WRAPPERS:
         if re.search(pattern, ptx):
             advice = (

@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Any
 from kernelwright.emulator import toolchain
 from kernelwright.emulator.diagnostics import TAIL, compile_error
 from kernelwright.emulator.launch import Entry
+from kernelwright.emulator.shared_memory import with_gaps
 from kernelwright.errors import LaunchError
 
 
@@ -67,16 +69,43 @@ def compile_module(
         command += [plain, "-fdiagnostics-color=never"]
         command += [f"-ffile-prefix-map={folder}=."]
         command += toolchain.prelude_options(compiler)
-        command += [*toolchain.include_options(), *toolchain.LINK_FLAGS]
-        command += ["-x", "c++", name, "-o", str(target)]
+        command += toolchain.include_options()
+        link = [*toolchain.LINK_FLAGS]
         if not compiler.is_clang:
-            command += toolchain.GCC_LINK_FLAGS
-        done = toolchain.run_compiler(command, cwd=folder)
+            link += toolchain.GCC_LINK_FLAGS
+        if compiler.traced:
+            done = _with_gaps(compiler, command, link, name, target, folder)
+        else:
+            command += ["-x", "c++", name, "-o", str(target), *link]
+            done = toolchain.run_compiler(command, cwd=folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if done.returncode == 0:
         return done.stderr
     raise compile_error(source, done.stderr, name, kernels, name)
+
+
+def _with_gaps(
+    compiler: toolchain.Compiler,
+    command: list[str],
+    link: list[str],
+    name: str,
+    target: Path,
+    folder: Path,
+) -> subprocess.CompletedProcess[str]:
+    """Compile in two steps; between them the shared variables move apart."""
+    compiled = toolchain.run_compiler(
+        [*command, "-x", "c++", name, "-S", "-o", "kernel.s"], cwd=folder
+    )
+    if compiled.returncode != 0:
+        return compiled
+    assembly = folder / "kernel.s"
+    assembly.write_text(with_gaps(assembly.read_text()))
+    linked = toolchain.run_compiler(
+        [compiler.path, assembly.name, "-o", str(target), *link], cwd=folder
+    )
+    linked.stderr = compiled.stderr + linked.stderr
+    return linked
 
 
 _loaded: set[Path] = set()

@@ -70,12 +70,14 @@ CLANG_FLAGS = (
     "-fsanitize-trap=return",
     "-Wno-c++11-narrowing",
 )
-# The build that calls the trace's hooks before every access. The optimiser may drop and
-# reuse loads, as nvcc's does, but not join two lines' accesses into one, widen them, or
-# jump into a hook (its return address names the access).
+# The build that calls the trace's hooks before every access, and where ways part or
+# meet. The optimiser may drop and reuse loads, as nvcc's does, but not join two lines'
+# accesses into one, widen them, or jump into a hook (whose return address is the
+# access's name).
 TRACED_FLAGS = (
     "-DKWEMU_TRACED",
     "-fsanitize=thread",
+    "-fsanitize-coverage=trace-pc",
     "-fno-optimize-sibling-calls",
 )
 TRACED_GCC_FLAGS = (
@@ -96,8 +98,11 @@ TRACED_GCC_FLAGS = (
     "-fno-unswitch-loops",
     "-fno-version-loops-for-strides",
     "-fno-split-paths",
+    # One copy of each stretch of code: where ways meet is a place, not several.
+    "-freorder-blocks-algorithm=simple",
 )
 TRACED_CLANG_FLAGS = (
+    "-fsanitize-coverage=bb,no-prune",
     "-fno-vectorize",
     "-fno-slp-vectorize",
     "-mllvm",
@@ -112,6 +117,10 @@ WARNINGS = (
     "-Wuninitialized",
     "-Wreturn-type",
     "-Wformat",
+    "-Wempty-body",
+    "-Wparentheses",
+    "-Wlogical-not-parentheses",
+    "-Wunused-value",
     "-Wno-attributes",
     "-Wno-unknown-pragmas",
 )
@@ -295,9 +304,10 @@ def prelude_options(compiler: Compiler) -> list[str]:
 
     compiled = cached("emulator", key, suffix, produce)
     _forget_old(compiled)
+    last = ["-include", "kwemu/same_view.h"]
     if compiler.is_clang:
-        return ["-include-pch", str(compiled)]
-    return ["-include", str(stub)]
+        return ["-include-pch", str(compiled), *last]
+    return ["-include", str(stub), *last]
 
 
 @functools.lru_cache(maxsize=4)

@@ -8,6 +8,14 @@ _ALIGNED_STRUCT = re.compile(
     r"\bstruct\s+(?:alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)\s*(?P<name>\w+)"
     r"\s*\{"
 )
+# KWEMU_WHOLE of kwemu/whole.h, which the author's text must not find defined.
+_MOVE = "kwemu::move_whole<sizeof(name), alignof(name)>(this, &other);"
+_WHOLE = (
+    " name() = default;"
+    f" __attribute__((always_inline)) name(const name& other) {{ {_MOVE} }}"
+    " __attribute__((always_inline)) name& operator=(const name& other)"
+    f" {{ {_MOVE} return *this; }}"
+)
 
 
 def with_whole_structs(text: str, masked: str) -> str:
@@ -19,6 +27,6 @@ def with_whole_structs(text: str, masked: str) -> str:
     if len(text) != len(masked):
         masked = text
     for match in reversed(list(_ALIGNED_STRUCT.finditer(masked))):
-        insertion = f" KWEMU_WHOLE({match['name']})"
+        insertion = _WHOLE.replace("name", match["name"])
         text = text[: match.end()] + insertion + text[match.end() :]
     return text

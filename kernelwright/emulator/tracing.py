@@ -17,7 +17,7 @@ from kernelwright.emulator.symbols import Variable
 LOGGED_EACH = 256
 LOGGED_ALL = 16384
 
-LOAD, STORE, ATOMIC, ASYNC_LOAD, ASYNC_STORE = range(5)
+LOAD, STORE, ATOMIC, ASYNC_LOAD, ASYNC_STORE, MATRIX_LOAD = range(6)
 STATIC_SHARED, DYNAMIC_SHARED, NOWHERE = -1, -2, 0x7FFFFFFF
 RACE, OUT_OF_BOUNDS, MISALIGNED, UNWRITTEN = 1, 2, 3, 4
 DIVERGENT_BARRIER, ABSENT_LANE, EARLY_EXIT = 5, 6, 7
@@ -63,15 +63,19 @@ class TraceResult(ctypes.Structure):
         ("barriers", ctypes.c_uint64),
         ("static_low", ctypes.c_uint64),
         ("dynamic_low", ctypes.c_uint64),
+        ("shuffles", ctypes.c_uint64),
+        ("products", ctypes.c_uint64),
+        ("matrix_loads", ctypes.c_uint64),
     ]
 
 
 SITE = np.dtype(
     [
         ("pc", "u8"), ("place", "i4"), ("op", "u4"), ("width", "u4"), ("logged", "u4"),
-        ("line", "i4"), ("unused", "u4"), ("sample", "u8"), ("requests", "u8"),
+        ("line", "i4"), ("uneven", "u4"), ("sample", "u8"), ("requests", "u8"),
         ("lanes", "u8"), ("sectors", "u8"),
         ("ideal_sectors", "u8"), ("wavefronts", "u8"), ("ideal_wavefronts", "u8"),
+        ("repeats", "u8"),
     ]
 )  # fmt: skip
 LOG = np.dtype(
@@ -100,6 +104,9 @@ class Recorded:
     barriers: int
     static_low: int
     dynamic_low: int
+    shuffles: int
+    products: int
+    matrix_loads: int
 
 
 @dataclass(frozen=True)
@@ -193,6 +200,9 @@ def _recorded(runtime: Any, trace: int, number: int) -> Recorded:
         int(result.barriers),
         int(result.static_low),
         int(result.dynamic_low),
+        int(result.shuffles),
+        int(result.products),
+        int(result.matrix_loads),
     )
 
 

@@ -37,6 +37,7 @@ from kernelwright.trace.names import (
 from kernelwright.trace.places import Places
 from kernelwright.trace.problems import problems_of
 from kernelwright.trace.report import TraceReport
+from kernelwright.trace.unwritten import is_unwritten
 
 # A traced launch is interactive: one that takes longer does not end.
 DEADLINE_S = 60.0
@@ -128,6 +129,9 @@ def trace(
         unique_sectors=sum(raw.unique_sectors),
         flops=_share(tracer.flops, len(chosen), total),
         barriers=sum(w.barriers for w in raw.workers) / len(chosen),
+        shuffles=sum(w.shuffles for w in raw.workers) / len(chosen),
+        products=sum(w.products for w in raw.workers) / len(chosen),
+        matrix_loads=sum(w.matrix_loads for w in raw.workers) / len(chosen),
         printed=raw.printed,
         log=RequestLog(raw.workers, lines, places),
     )
@@ -181,6 +185,7 @@ def _guarded(
         known = ELEMENTS.get(parameter.ctype)
         size = tensor.element_size() * (known.lanes if known else 1)
         fresh = names[position] in unwritten or position in unwritten
+        fresh = fresh or is_unwritten(value)
         tensors.append((position, names[position], size, fresh, tensor))
     return GuardedMemory(tensors)
 

@@ -12,6 +12,7 @@ from kernelwright.emulator.tracing import (
     STORE,
     Recorded,
 )
+from kernelwright.trace.names import is_rolled
 from kernelwright.trace.places import Places
 from kernelwright.trace.report import LineAccess, Op, Space
 
@@ -22,6 +23,7 @@ _COUNTED = (
     "ideal_sectors",
     "wavefronts",
     "ideal_wavefronts",
+    "repeats",
 )
 _ORDER = {"global": 0, "shared": 1, "constant": 2, "local": 3}
 _OPS: dict[int, Op] = {
@@ -46,6 +48,7 @@ def line_accesses(
     """Add up what all workers recorded for each line, memory, operation and width."""
     Key = tuple[int, Space, Op, int, str | None]
     sums: dict[Key, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTED, 0))
+    uneven: set[Key] = set()
     for worker in workers:
         for site in worker.sites:
             space = places.space(int(site["place"]))
@@ -64,9 +67,11 @@ def line_accesses(
             )
             for name in _COUNTED:
                 sums[key][name] += int(site[name])
+            if site["uneven"] and not is_rolled(source, key[0]):
+                uneven.add(key)
     merging = _merging(sums)
     found = [
-        _access(key, counted, key in merging, source)
+        _access(key, counted, key in merging, key in uneven, source)
         for key, counted in sums.items()
         if counted["requests"]
     ]
@@ -87,12 +92,20 @@ def _access(
     key: tuple[int, Space, Op, int, str | None],
     counted: dict[str, int],
     merges: bool,
+    uneven: bool,
     source: Sequence[str],
 ) -> LineAccess:
     line, space, op, width, buffer = key
     requests = counted["requests"]
     figures = {name: counted[name] / requests for name in _COUNTED}
     text = _sentence(space, op, width, buffer, figures)
+    repeats = counted["repeats"]
+    if repeats:
+        text += f"; {repeats:,} of {requests:,} requests read again what the warp had"
+        text += " just read, which nvcc may keep"
+    if uneven:
+        text += "; lanes leave this loop in different rounds, of which nvcc may run"
+        text += " several at a time"
     return LineAccess(
         line=line,
         space=space,
@@ -111,6 +124,8 @@ def _access(
         merges=merges,
         text=text,
         buffer=buffer,
+        repeats=repeats,
+        uneven=uneven,
     )
 
 

@@ -95,6 +95,15 @@ class GuardedMemory:
                 return place + address - low
         return address
 
+    def copy_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor's copy, with its shape and strides."""
+        size = tensor.element_size()
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        length = size * (1 + sum((n - 1) * step for n, step in steps))
+        at = self.moved(tensor.data_ptr()) - self._arena.ctypes.data
+        flat = torch.from_numpy(self._arena)[at : at + length].view(tensor.dtype)
+        return flat.as_strided(tensor.shape, tensor.stride())
+
     def copy_back(self) -> None:
         """Give the tensors what the kernel wrote."""
         for low, high, place in self._moves:

@@ -13,6 +13,8 @@ _DYNAMIC = re.compile(
     r"\bextern\b[^;]*\b__shared__\b[^;]*?(\w+)\s*\[|"
     r"\b__shared__\b[^;]*\bextern\b[^;]*?(\w+)\s*\["
 )
+_LOOP = re.compile(r"\bfor\s*\(|(?<!\} )\bwhile\s*\(|\bdo\s*\{")
+_ROLLED = re.compile(r"#\s*pragma\s+unroll\s*\(?\s*1\s*\)?\s*$")
 _CONSTANT = re.compile(r"\b__constant__\b[^;={]*?(\w+)\s*(?:\[|=|;|\{)")
 
 
@@ -53,6 +55,35 @@ def _parameters(text: str, start: int) -> list[str]:
     return [part for part in [*parts, current] if part.strip()]
 
 
+def is_rolled(source: Sequence[str], line: int) -> bool:
+    """Whether the innermost loop around a line stands behind ``#pragma unroll 1``."""
+    text = mask("\n".join(source))
+    starts = [0, *(m.end() for m in re.finditer("\n", text))]
+    if not 0 < line <= len(starts):
+        return False
+    low, high = starts[line - 1], starts[line - 1] + len(source[line - 1])
+    around = [m for m in _LOOP.finditer(text, 0, high) if _body_ends(text, m) > low]
+    if not around:
+        return False
+    return _ROLLED.search(text[: around[-1].start()]) is not None
+
+
+def _body_ends(text: str, loop: re.Match[str]) -> int:
+    """Return where a loop's statement ends, whose head has been matched."""
+    depth = 0
+    for at in range(loop.end() - 1, len(text)):
+        character = text[at]
+        if character in "({":
+            depth += 1
+        elif character in ")}":
+            depth -= 1
+            if depth == 0 and character == "}":
+                return at + 1
+        elif character == ";" and depth == 0:
+            return at + 1
+    return len(text)
+
+
 def dynamic_name(source: str) -> str:
     """Return the name of the source's dynamic shared array."""
     match = _DYNAMIC.search(mask(source))
@@ -81,10 +112,16 @@ class SharedVariables:
         self._found = sorted(chosen)
         self._starts = [offset for offset, *_ in self._found]
 
-    def at(self, offset: int) -> tuple[str, int] | None:
-        """Return the variable at or nearest below an offset, and the distance."""
-        place = bisect_right(self._starts, offset) - 1
-        if place < 0:
+    def at(self, offset: int) -> tuple[str, int, int] | None:
+        """Return the variable nearest to an offset: its name, the byte in it, its size.
+
+        Between two variables it is the one whose end or beginning is nearer.
+        """
+        if not self._found:
             return None
-        start, _, name = self._found[place]
-        return name, offset - start
+        after = bisect_right(self._starts, offset)
+        near = self._found[max(after - 1, 0) : after + 1]
+        start, size, name = min(
+            near, key=lambda v: max(v[0] - offset, offset - sum(v[:2]))
+        )
+        return name, offset - start, size

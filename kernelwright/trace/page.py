@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelwright.draw.palette import BAD, INK, LINE, MUTED
+from kernelwright.trace.words import blocks_of, work_of_a_block
 
 if TYPE_CHECKING:
     from kernelwright.trace.report import LineAccess, Problem, TraceReport
@@ -27,28 +29,62 @@ def as_html(report: TraceReport) -> str:
             marks[line].append(problem)
     lines = report.source.splitlines()
     shown = _shown(len(lines), {*accesses, *marks})
-    rows = []
-    before = 0
-    for number in shown:
-        if number > before + 1:
-            rows.append(
-                f'<tr><td colspan="4" style="{_CELL};color:{MUTED}">⋮</td></tr>'
-            )
-        rows.append(_row(number, lines[number - 1], accesses[number], marks[number]))
-        before = number
+    margins = {
+        line: (
+            "<br>".join(_cost(access) for access in each),
+            "<br>".join(f"{access.requests:,}" for access in each),
+        )
+        for line, each in accesses.items()
+    }
+    return boxed(
+        report.kernel,
+        _summary(report),
+        table("a request costs", "requests", source_rows(lines, shown, margins, marks))
+        + problem_list(report.problems),
+    )
+
+
+def boxed(kernel: str, summary: str, inside: str) -> str:
+    """Put a report's parts into its box."""
     return (
         f'<div class="kw-trace" role="group" aria-label="Trace of '
-        f'{html.escape(report.kernel)}" style="{_BOX}">'
-        f'<p style="margin:.5em .6em">{_summary(report)}</p>'
+        f'{html.escape(kernel)}" style="{_BOX}">'
+        f'<p style="margin:.5em .6em">{summary}</p>{inside}</div>'
+    )
+
+
+def table(costs: str, counts: str, rows: str) -> str:
+    """Return the source with its margin; ``costs`` and ``counts`` head the figures."""
+    return (
         f'<table style="border-collapse:collapse;{_MONO}">'
         f'<thead><tr style="color:{MUTED}">'
         f'<th scope="col" style="{_CELL}">line</th>'
         # The margin comes first: on a narrow page the source may be cut, not that.
-        f'<th scope="col" style="{_CELL}">a request costs</th>'
+        f'<th scope="col" style="{_CELL}">{costs}</th>'
         f'<th scope="col" style="{_CELL}">source</th>'
-        f'<th scope="col" style="{_CELL}">requests</th></tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table>{_problems(report)}</div>"
+        f'<th scope="col" style="{_CELL}">{counts}</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
     )
+
+
+def source_rows(
+    lines: Sequence[str],
+    shown: Sequence[int],
+    margins: Mapping[int, tuple[str, str]],
+    marks: Mapping[int, Sequence[Problem]],
+) -> str:
+    """Return a row for each line shown, and one for each gap between them."""
+    rows = []
+    before = 0
+    for number in shown:
+        if before and number > before + 1:
+            rows.append(
+                f'<tr><td colspan="4" style="{_CELL};color:{MUTED}">⋮</td></tr>'
+            )
+        margin = margins.get(number, ("", ""))
+        rows.append(_row(number, lines[number - 1], margin, marks.get(number, ())))
+        before = number
+    return "".join(rows)
 
 
 def _shown(count: int, wanted: set[int]) -> list[int]:
@@ -60,7 +96,7 @@ def _shown(count: int, wanted: set[int]) -> list[int]:
 
 
 def _row(
-    number: int, text: str, accesses: list[LineAccess], marks: list[Problem]
+    number: int, text: str, margin: tuple[str, str], marks: Sequence[Problem]
 ) -> str:
     mark = ""
     style = ""
@@ -72,8 +108,7 @@ def _row(
             f" ● {html.escape(kinds)}</span>"
         )
         style = f' style="box-shadow:inset 3px 0 {BAD}"'
-    costs = "<br>".join(_cost(access) for access in accesses)
-    counts = "<br>".join(f"{access.requests:,}" for access in accesses)
+    costs, counts = margin
     return (
         f'<tr{style}><td style="{_CELL};color:{MUTED};text-align:right">{number}</td>'
         f'<td style="{_CELL}">{costs}</td>'
@@ -93,7 +128,7 @@ def _cost(access: LineAccess) -> str:
     else:
         return html.escape(f"{label} {access.buffer or access.space}")
     unit = unit[:-1] if got == 1 >= ideal else unit
-    figure = f"{got:.3g} of {ideal:.3g} {unit}" if got > ideal else f"{got:.3g} {unit}"
+    figure = f"{got:.3g} {unit}" + (f", ideal {ideal:.3g}" if got > ideal else "")
     # More than half again of what is needed is worth a look.
     style = f' style="color:{BAD}"' if got > 1.5 * ideal else ""
     name = html.escape(access.buffer or access.space)
@@ -103,33 +138,34 @@ def _cost(access: LineAccess) -> str:
 
 
 def _summary(report: TraceReport) -> str:
-    part = f"{report.blocks_traced} of {report.blocks_total} blocks traced"
-    if report.blocks_traced == report.blocks_total:
-        part = f"all {report.blocks_total} blocks traced"
     parts = [
-        f"<b>{html.escape(report.kernel)}</b>: {part}",
+        f"<b>{html.escape(report.kernel)}</b>: {blocks_of(report)} traced",
         f"{report.bytes_requested:,} bytes of global memory asked for",
         f"{32 * report.unique_sectors:,} bytes in the sectors touched",
     ]
     if report.arithmetic_intensity is not None:
         parts.append(f"{report.arithmetic_intensity:.3g} FLOP a byte")
-    found = len(report.problems)
-    parts.append(
-        f'<span style="color:{BAD}">{found} problem{"s" * (found > 1)}</span>'
-        if found
-        else "no problems"
-    )
-    return " · ".join(parts)
+    parts += filter(None, [work_of_a_block(report)])
+    return " · ".join([*parts, problem_count(report.problems)])
 
 
-def _problems(report: TraceReport) -> str:
-    if not report.problems:
+def problem_count(problems: Sequence[Problem]) -> str:
+    """Say how many problems there are."""
+    found = len(problems)
+    if not found:
+        return "no problems"
+    return f'<span style="color:{BAD}">{found} problem{"s" * (found > 1)}</span>'
+
+
+def problem_list(problems: Sequence[Problem]) -> str:
+    """List what was found, below the source."""
+    if not problems:
         return ""
     items = "".join(
         f'<li><b style="color:{BAD}">{html.escape(p.kind)}</b>: '
         f"{html.escape(p.message)}"
         + (f' <span style="color:{MUTED}">({p.count:,} times)</span>' * (p.count > 1))
         + "</li>"
-        for p in report.problems
+        for p in problems
     )
     return f'<ol style="margin:.5em .6em .5em 2em">{items}</ol>'

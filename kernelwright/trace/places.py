@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kernelwright.emulator.tracing import DYNAMIC_SHARED, NOWHERE, STATIC_SHARED
+from kernelwright.emulator.tracing import (
+    DYNAMIC_SHARED,
+    NOWHERE,
+    STATIC_SHARED,
+    Recorded,
+)
 from kernelwright.trace.memory import Buffer
 from kernelwright.trace.names import SharedVariables
 from kernelwright.trace.report import Space, Triple
@@ -19,6 +24,15 @@ class Place:
     offset: int
     size: int
     element: int
+
+
+@dataclass(frozen=True)
+class Touched:
+    """A place that an instruction touched: which, an address in it, who saw it."""
+
+    place: int
+    address: int
+    worker: Recorded
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,7 @@ class Places:
             found = self.shared.at(address - static_low)
             if found is None:
                 return Place(None, address - static_low, 0, 1)
-            return Place(found[0], found[1], 0, 1)
+            return Place(*found, 1)
         if place == DYNAMIC_SHARED:
             return Place(self.dynamic, address - dynamic_low, self.dynamic_bytes, 1)
         for buffer in self.buffers:
@@ -75,6 +89,35 @@ class Places:
             low, high = self.regions[place][:2]
             meant = [b for b in meant if low <= b.low < high] or meant
         return _in(min(meant, key=lambda b: _distance(b, address)), address)
+
+    def meant(
+        self, place: int, address: int, worker: Recorded, touched: Sequence[Touched]
+    ) -> tuple[Place, Space]:
+        """Say where a wild access was meant to go, and how far it is from there.
+
+        Args:
+            place: that the runtime gave it.
+            address: of the access.
+            worker: that recorded it.
+            touched: where else the same instruction went. Without any it was meant for
+                what is nearest.
+        """
+        low = worker.static_low, worker.dynamic_low
+        if not touched:
+            return self.find(place, address, *low), self.space(place)
+        bases = {STATIC_SHARED: worker.static_low, DYNAMIC_SHARED: worker.dynamic_low}
+        found = []
+        for other in touched:
+            # A sample's address, as it would be in this worker's own shared memory.
+            theirs = {
+                STATIC_SHARED: other.worker.static_low,
+                DYNAMIC_SHARED: other.worker.dynamic_low,
+            }
+            moved = bases.get(other.place, 0) - theirs.get(other.place, 0)
+            sample = self.find(other.place, other.address + moved, *low)
+            offset = sample.offset + address - other.address - moved
+            found.append((replace(sample, offset=offset), self.space(other.place)))
+        return min(found, key=lambda m: max(-m[0].offset, m[0].offset - m[0].size))
 
     def thread(self, number: int) -> Triple:
         """Return the index of a thread, from its number in the block."""

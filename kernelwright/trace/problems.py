@@ -9,7 +9,7 @@ from kernelwright.emulator import tracing
 from kernelwright.emulator.faults import fault_of
 from kernelwright.emulator.tracing import RawTrace, Recorded
 from kernelwright.trace.lines import op_name
-from kernelwright.trace.places import Place, Places
+from kernelwright.trace.places import Place, Places, Touched
 from kernelwright.trace.report import Problem, Triple
 
 _FAULTS = {
@@ -34,7 +34,7 @@ def problems_of(
     found: dict[tuple[str, tuple[int, ...], str | None], Problem] = {}
     for worker in raw.workers:
         for row in worker.problems:
-            problem = _problem(row, worker, lines, places)
+            problem = _problem(row, worker, lines, places, raw.workers)
             key = (problem.kind, tuple(sorted(problem.lines)), problem.buffer)
             if key in found:
                 before = found[key]
@@ -64,19 +64,22 @@ def problems_of(
 
 
 def _problem(
-    row: Any, worker: Recorded, lines: dict[int, int], places: Places
+    row: Any,
+    worker: Recorded,
+    lines: dict[int, int],
+    places: Places,
+    workers: Sequence[Recorded],
 ) -> Problem:
     kind = int(row["kind"])
-    where = places.find(
-        int(row["place"]), int(row["address"]), worker.static_low, worker.dynamic_low
-    )
+    # What else a wild instruction touched, on any worker, is what it was meant for.
+    touched = _touched(row, workers) if kind == tracing.OUT_OF_BOUNDS else []
+    where, space = places.meant(int(row["place"]), int(row["address"]), worker, touched)
     block = places.block_index(int(row["block"]))
     thread = places.thread(int(row["thread"]))
     line = lines.get(int(row["pc"]), 0) or int(row["line"])
     other_line = lines.get(int(row["other_pc"]), 0) or int(row["other_line"])
     did = _DID[op_name(int(row["op"]))]
     who = f"thread {_index(thread)} of block {_index(block)}"
-    space = places.space(int(row["place"]))
     threads: tuple[Triple, ...] = (thread,)
     at: tuple[int, ...] = (line,)
     element, index = _element(where, int(row["width"]), space)
@@ -86,11 +89,10 @@ def _problem(
         threads, at = (other, thread), tuple(dict.fromkeys((other_line, line)))
         first = f"thread {_index(other)} of block {_index(other_block)}"
         before = _DID[op_name(int(row["other_op"]))]
-        mend = (
-            "put a __syncthreads() between the two, or let each thread touch its own "
-            "element"
-            if other_block == block
-            else "blocks run in any order: give each its own element, or use an atomic"
+        mend = _order(
+            other_block == block,
+            one_line=other_line == line,
+            handed_on="reads" in (before, did),
         )
         name = "race"
         message = (
@@ -98,21 +100,21 @@ def _problem(
             f"{did} it on line {line}, and nothing orders the two: {mend}"
         )
     elif kind == tracing.OUT_OF_BOUNDS:
-        name, message = _outside(where, element, line, who, did, space)
+        name, message = _outside(
+            where, element, line, who, did, int(row["width"]), space
+        )
     elif kind == tracing.MISALIGNED:
         name = "misaligned"
         width = int(row["width"])
         message = (
             f"line {line}: {who} {did} {width} bytes at once at byte {where.offset} of "
-            f"{where.buffer}, which is no multiple of {width}: a GPU refuses it"
+            f"{where.buffer}, which is no multiple of {width}, and a GPU refuses it: "
+            f"begin at a multiple of {width} bytes, or move fewer at once"
         )
     elif kind == tracing.UNWRITTEN:
         name = "uninitialised read"
-        message = (
-            f"line {line}: {who} {did} {element}, which nobody has written"
-            + (" in this block: write it first, in all of the block's threads' cases"
-               if space == "shared" else ": its memory was never initialised")
-        )  # fmt: skip
+        copied = other_line if row["other_op"] == tracing.ASYNC_STORE else None
+        message = f"line {line}: {who} {did} {element}, {_why_unwritten(space, copied)}"
     elif kind == tracing.DIVERGENT_BARRIER:
         name = "divergent barrier"
         at = tuple(dict.fromkeys((line, other_line)))
@@ -120,31 +122,78 @@ def _problem(
             f"line {line}: some threads of block {_index(block)} wait at this "
             "__syncthreads, others went past it"
             + (f" and on to line {other_line}" if other_line else "")
-            + ": move it out of the branch, so that every thread reaches it"
+            + ": move it out of the branch, or of the loop that some leave before "
+            "others, so that every thread reaches it"
         )
     elif kind == tracing.ABSENT_LANE:
         name = "absent lane"
         mask = int(row["mask"])
-        missing = ", ".join(str(i) for i in range(32) if mask >> i & 1)
+        missing = _ranges([i for i in range(32) if mask >> i & 1])
         threads = (thread, places.thread(int(row["other_thread"])))
         message = (
             f"line {line}: the mask of this warp operation names lanes that never come "
-            f"({missing}) in block {_index(block)}: name only the lanes that call it"
+            f"({missing}) in block {_index(block)}: let them come too, with a value "
+            "that changes nothing if they have none, or name only those that come"
         )
     else:
         name = "early exit"
         message = (
             f"line {line}: at this __syncthreads threads of block {_index(block)} had "
-            "already returned: keep every thread until the last barrier, and guard the "
-            "work instead"
+            "already returned: every thread must come to every barrier. Let none "
+            "return before it, keep it out of every if, and guard the work instead"
         )
     return Problem(
         name, at, block, threads, where.buffer, index, int(row["count"]), message
     )
 
 
+def _order(within_a_block: bool, *, one_line: bool, handed_on: bool) -> str:
+    """Say how two accesses that race can be put in order."""
+    if within_a_block and one_line:
+        return (
+            "let each thread touch its own element, or use an atomic; where a loop "
+            "comes to this line again, put a __syncthreads() between its rounds"
+        )
+    if within_a_block:
+        return (
+            "put a __syncthreads() between the two, or let each thread touch its own "
+            "element"
+        )
+    # On one line it is a +=, where nothing but an atomic helps.
+    if handed_on and not one_line:
+        return (
+            "blocks run in any order: leave the reading to a later launch, or let the "
+            "writer call __threadfence() and then count itself by an atomic"
+        )
+    return "blocks run in any order: give each its own element, or use an atomic"
+
+
+def _ranges(lanes: list[int]) -> str:
+    """Name numbers in rising order briefly: ``0, 8 to 31``."""
+    runs: list[list[int]] = []
+    for lane in lanes:
+        if runs and lane == runs[-1][-1] + 1:
+            runs[-1].append(lane)
+        else:
+            runs.append([lane])
+    return ", ".join(
+        f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
+        for run in runs
+    )
+
+
+def _touched(row: Any, workers: Sequence[Recorded]) -> list[Touched]:
+    """List where the instruction of a problem went when it went right."""
+    return [
+        Touched(int(site["place"]), int(site["sample"]), worker)
+        for worker in workers
+        for site in worker.sites[worker.sites["pc"] == row["pc"]]
+        if site["op"] == row["op"]
+    ]
+
+
 def _outside(
-    where: Place, element: str, line: int, who: str, did: str, space: str
+    where: Place, element: str, line: int, who: str, did: str, width: int, space: str
 ) -> tuple[str, str]:
     if where.buffer is None and space == "global":
         return "unmapped access", (
@@ -153,12 +202,32 @@ def _outside(
         )
     size = ""
     if where.size:
-        count = where.size // max(where.element, 1)
-        unit = "elements" if where.element > 1 else "bytes"
-        size = f", which has {count} {unit}"
+        unit = width if space == "shared" else where.element
+        size = f", which has {where.size // max(unit, 1)} " + (
+            "elements" if unit > 1 else "bytes"
+        )
     return "out of bounds", (
         f"line {line}: {who} {did} {element}, outside of {where.buffer}{size}: check "
         "the index against the size"
+    )
+
+
+def _why_unwritten(space: str, copied: int | None) -> str:
+    """Say what a read came too early for; `copied` is an asynchronous copy's line."""
+    if copied is not None:
+        return (
+            f"which an asynchronous copy (line {copied}) has not delivered yet: wait "
+            "for its group (kw::cp_async_wait), then __syncthreads(), so that the "
+            "other threads' copies are there too"
+        )
+    if space == "shared":
+        return (
+            "which nobody has written in this block: write it first, in all of the "
+            "block's threads' cases"
+        )
+    return (
+        "which nobody has written: its memory was never initialised. Write it before "
+        "you read it (= before the first +=), or fill it before the launch"
     )
 
 

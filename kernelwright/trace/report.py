@@ -37,6 +37,11 @@ class LineAccess:
             fewer requests.
         text: one sentence that says all this.
         buffer: name of the parameter or of the shared variable, where known.
+        repeats: requests for what the warp had just read here, with nothing stored in
+            between: nvcc may read it once and keep it.
+        uneven: in a loop that lanes of a warp leave in different rounds: nvcc may run
+            several rounds at a time (as it does not behind ``#pragma unroll 1``), and
+            lanes then meet in other rounds than here.
     """
 
     line: int
@@ -56,6 +61,8 @@ class LineAccess:
     merges: bool
     text: str
     buffer: str | None
+    repeats: int = 0
+    uneven: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,9 @@ class Problem:
         kind: ``race``, ``out of bounds``, ``misaligned``, ``uninitialised read``,
             ``divergent barrier``, ``absent lane``, ``deadlock``, ``early exit``,
             ``timeout``, ``assert``, ``unmapped access``, ``trap``, …
+            A barrier that some threads went past, to where all come behind it, is
+            divergent; where they returned on a way of their own it is an early exit,
+            which a GPU counts as an arrival.
         lines: the source lines that take part, in order.
         block: index of the block in which it was first seen.
         threads: indices of the threads that took part then.
@@ -83,6 +93,28 @@ class Problem:
     index: int | None
     count: int
     message: str
+
+
+class HasProblems:
+    """What a report of any kernel language is asked: was there a problem?"""
+
+    kernel: str
+    problems: tuple[Problem, ...]
+
+    def assert_clean(self) -> None:
+        """Raise if a kernel did anything that it must not.
+
+        Raises:
+            TraceProblem: with every problem in its message.
+        """
+        if self.problems:
+            count = len(self.problems)
+            listed = "\n".join(f"  {p.message}" for p in self.problems)
+            raise TraceProblem(
+                f"{self.kernel}: the trace found {count} problem{'s' * (count > 1)}\n"
+                f"{listed}",
+                self.problems,
+            )
 
 
 @dataclass(frozen=True)
@@ -133,7 +165,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class TraceReport:
+class TraceReport(HasProblems):
     """What a launch did to memory, line by line.
 
     Args:
@@ -146,6 +178,11 @@ class TraceReport:
         unique_sectors: different 32-byte sectors of global memory that were touched.
         flops: of the whole launch, where declared.
         barriers: ``__syncthreads`` a block, on average.
+        shuffles: of all warps of a block together, on average; a group's ``reduce``
+            is one.
+        products: likewise, of matrices on tensor cores: ``mma.sync``, or WMMA's
+            ``mma_sync``, of which the machine makes two.
+        matrix_loads: likewise, by ``ldmatrix``.
         printed: what the kernel's printf wrote.
         log: the whole requests behind ``accesses``.
     """
@@ -161,6 +198,9 @@ class TraceReport:
     unique_sectors: int = 0
     flops: int | None = None
     barriers: float = 0.0
+    shuffles: float = 0.0
+    products: float = 0.0
+    matrix_loads: float = 0.0
     printed: str = ""
     log: RequestLog | None = field(default=None, repr=False, compare=False)
 
@@ -195,20 +235,6 @@ class TraceReport:
         if self.flops is None or not self.unique_sectors:
             return None
         return self.flops / (32 * self.unique_sectors)
-
-    def assert_clean(self) -> None:
-        """Raise if the launch did anything that it must not.
-
-        Raises:
-            TraceProblem: with every problem in its message.
-        """
-        if self.problems:
-            listed = "\n".join(f"  {p.message}" for p in self.problems)
-            raise TraceProblem(
-                f"{self.kernel}: the trace found {len(self.problems)} problem"
-                f"{'s' * (len(self.problems) > 1)}\n{listed}",
-                self.problems,
-            )
 
     def accesses(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernelwright.trace.words import blocks_of, problem_lines, work_of_a_block
+
 if TYPE_CHECKING:
     from kernelwright.trace.report import LineAccess, TraceReport
 
@@ -14,12 +16,7 @@ _HEAD = (
 
 def as_text(report: TraceReport) -> str:
     """Write a report for a terminal, 80 columns where the source allows."""
-    blocks = (
-        f"all {report.blocks_total} blocks"
-        if report.blocks_traced == report.blocks_total
-        else f"{report.blocks_traced} of {report.blocks_total} blocks"
-    )
-    out = [f"{report.kernel}: {blocks} traced", _HEAD]
+    out = [f"{report.kernel}: {blocks_of(report)} traced", _HEAD]
     out += [_row(access) for access in report.lines]
     moved = 32 * report.unique_sectors
     out.append(
@@ -28,20 +25,18 @@ def as_text(report: TraceReport) -> str:
     )
     if report.arithmetic_intensity is not None:
         out.append(f"{report.arithmetic_intensity:.3g} FLOP for each of these bytes")
-    if report.problems:
-        out.append(f"{len(report.problems)} problem(s):")
-        out += [
-            f"  {p.message}" + (f" (seen {p.count:,} times)" if p.count > 1 else "")
-            for p in report.problems
-        ]
-    else:
-        out.append("no problems found")
+    out += filter(None, [work_of_a_block(report)])
+    out += problem_lines(report.problems)
     return "\n".join(out)
 
 
 def _row(access: LineAccess) -> str:
     what = f"{access.space} {access.op} {access.width} B"
     merges = " (nvcc may merge)" if access.merges else ""
+    if access.repeats:
+        merges += f" ({access.repeats:,} repeated: nvcc may read once)"
+    if access.uneven:
+        merges += " (nvcc may run this loop in larger steps)"
     return (
         f"{access.line:>5}  {what:<22} {access.buffer or '':<12} {access.lanes:>5.3g}  "
         f"{access.requests:>9,}  {cost(access)}{merges}"

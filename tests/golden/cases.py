@@ -254,18 +254,142 @@ def _families() -> list[Case]:
     ]  # fmt: skip
 
 
+def _picked(rng: np.random.Generator) -> list[Argument]:
+    """Values, an index into them for each, and a place for results."""
+    x = rng.standard_normal(N).astype(np.float32)
+    pick = rng.integers(0, N, N).astype(np.int32)
+    return [x, pick, np.zeros(1024, np.float32), np.int32(N)]
+
+
+def _pick_first(rng: np.random.Generator) -> list[Argument]:
+    x, pick, *rest = _picked(rng)
+    return [pick, x, *rest]
+
+
+def _chains(rng: np.random.Generator) -> list[Argument]:
+    x, following, *rest = _picked(rng)
+    following[rng.random(N) < 0.15] = -1
+    return [following, x, *rest]
+
+
 def _divergent() -> list[Case]:
+    small = _line(4, 256)
     found = {
         "uneven_loop": (_through(_F32, N, N, N), _WHOLE),
         "two_branches": (_through(_F32), _WHOLE),
         "half_a_warp": (_through(_F32), _WHOLE),
-        "sparse_rows": (_sparse, _line(4, 256)),
-        "search": (_search, _line(4, 256)),
+        "sparse_rows": (_sparse, small),
+        "search": (_search, small),
     }
+    rolled = {
+        "uneven_loop_rolled": (_through(_F32, N, N, N), _WHOLE),
+        "sparse_rows_rolled": (_sparse, small),
+        "search_rolled": (_search, small),
+        "uneven_inside_even": (_through(_F32, N, 1024, N), small),
+        "uneven_inside_uneven": (_through(_F32, N, 1024, N), small),
+        "branch_in_loop": (_picked, small),
+        "follow_chain": (_chains, small),
+        "leave_and_skip": (_pick_first, small),
+        "one_long_row": (_through(_F32, N, 1024, N), small),
+        "load_and_leave": (_pick_first, small),
+        "leave_from_a_branch": (_pick_first, small),
+        "return_from_the_loop": (_pick_first, small),
+    }
+    files = {"divergent.cu": found, "divergent_rolled.cu": rolled}
     return [
-        Case(name, "divergent.cu", name, arguments=a, kind="divergent", **at)
-        for name, (a, at) in found.items()
+        Case(name, file, name, arguments=a, kind="divergent", **at)
+        for file, kernels in files.items()
+        for name, (a, at) in kernels.items()
     ]
+
+
+# -- wide accesses to shared memory, and asynchronous copies ------------------
+
+LANES = np.arange(32)
+
+
+def _strides(rng: np.random.Generator) -> list[np.ndarray]:
+    """One pattern a block: neighbours further and further apart."""
+    return [LANES * stride % 512 for stride in range(1, 17)]
+
+
+def _permuted(rng: np.random.Generator) -> list[np.ndarray]:
+    """No two lanes alike: side by side in any order, exchanged, or anywhere."""
+    found = [LANES ^ bits for bits in (1, 2, 3, 4, 8, 16, 21, 31)]
+    found += [rng.permutation(32) for _ in range(4)]
+    return found + [rng.permutation(512)[:32] for _ in range(4)]
+
+
+def _partly(rng: np.random.Generator) -> list[np.ndarray]:
+    """No two lanes alike, and some lanes off."""
+    off = [LANES < 8, LANES < 16, LANES >= 16, LANES % 2 == 0, LANES % 4 != 0]
+    found = [np.where(mask, -1, LANES * step) for mask in off for step in (1, 3)]
+    for share in (0.2, 0.4, 0.6, 0.7, 0.8, 0.9):
+        found.append(np.where(rng.random(32) < share, -1, rng.permutation(512)[:32]))
+    return found
+
+
+def _repeated(rng: np.random.Generator) -> list[np.ndarray]:
+    """Lanes that read the same: all, groups of neighbours, groups far apart."""
+    found = [LANES * 0, *(LANES // n for n in (2, 4, 8, 16))]
+    found += [LANES % n for n in (2, 4, 8, 16)]
+    found += [LANES & ~2, (LANES & ~2) * 8, (LANES & ~1) * 8]
+    found += [np.repeat(rng.integers(0, 512, 16), 2) for _ in range(2)]
+    return found + [rng.integers(0, 24, 32) for _ in range(2)]
+
+
+def _repeated_partly(rng: np.random.Generator) -> list[np.ndarray]:
+    """Lanes that read the same, and some lanes off."""
+    found = []
+    for share in (0.1, 0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95):
+        off = rng.random(32) < share
+        found.append(np.where(off, -1, np.repeat(rng.integers(0, 512, 16), 2)))
+        found.append(np.where(off, -1, rng.integers(0, 24, 32)))
+    return found
+
+
+def _wide() -> list[Case]:
+    apart = {"strided": _strides, "permuted": _permuted, "partly": _partly}
+    alike = {"repeated": _repeated, "repeated_partly": _repeated_partly}
+    rows = {"strided": _strides, "permuted": _permuted, "repeated": _repeated}
+    kernels = [
+        (what, kind, lanes, patterns)
+        for kind, lanes in (("float2", 2), ("float4", 4))
+        for what, patterns in (("load", {**apart, **alike}), ("store", apart))
+    ]
+    found = []
+    for what, kind, lanes, patterns in [*kernels, ("ldmatrix", "at", 4, rows)]:
+        for name, pattern in patterns.items():
+
+            def draw(
+                rng: np.random.Generator,
+                pattern: Callable[..., list[np.ndarray]] = pattern,
+                lanes: int = lanes,
+            ) -> list[Argument]:
+                index = np.concatenate(pattern(rng)).astype(np.int32)
+                x = rng.standard_normal(512 * lanes).astype(np.float32)
+                return [x, index, np.zeros(len(index) * lanes, np.float32)]
+
+            found.append(
+                Case(f"{what}_{kind}_{name}", "shared_wide.cu", f"{what}_{kind}",
+                     arguments=draw, **_line(16, 32))
+            )  # fmt: skip
+    return found
+
+
+def _asynchronous() -> list[Case]:
+    sizes = {"close": 16, "padded_16": 16, "padded_32": 16, "swizzled": 16,
+             "padded_8": 8, "padded_4": 4}  # fmt: skip
+    found = [
+        Case(f"async_{name}", "async.cu", f"async_{name}", **_line(1, 128),
+             arguments=_through(np.int8, 256 * size, 256 * size))
+        for name, size in sizes.items()
+    ]  # fmt: skip
+    zeros = _through(_F32, 4 * 1000, 4 * 1024, 1000)
+    found.append(
+        Case("async_zeros", "async.cu", "async_zeros", arguments=zeros, **_line(4, 256))
+    )
+    return found
 
 
 def _broken() -> list[Case]:
@@ -290,6 +414,11 @@ def _broken() -> list[Case]:
         case(memory, "misaligned", "memcheck", _through(_F32, 64, 256), **_line(1, 32)),
         case(memory, "reads_its_output", "initcheck", _through(_F32, 64, 64, 64),
              unwritten=(1,), **small),
+        # No sanitizer knows where one shared array ends and the next begins.
+        case(memory, "into_the_next_array", None,
+             lambda rng: [np.zeros(64, _F32), np.int32(64)], **_line(1, 64)),
+        case(memory, "from_the_array_before", None,
+             lambda rng: [np.zeros(64, _F32)], **_line(1, 64)),
         # No sanitizer looks for reads of shared memory that nobody wrote.
         case(memory, "shared_unwritten", None, _through(_F32, 64, 64), **_line(1, 64)),
         case(races, "matmul_without_first_barrier", "racecheck", _square(),
@@ -328,6 +457,8 @@ CASES: tuple[Case, ...] = (
     *_copies(),
     *_tiled(),
     *_families(),
+    *_wide(),
+    *_asynchronous(),
     *_divergent(),
     *_broken(),
     *_dropped_barriers(),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,20 +42,22 @@ def test_what_failed_leaves_nothing(own_cache: Path) -> None:
     assert [p for p in own_cache.rglob("*") if p.is_file()] == []
 
 
-def test_processes_that_miss_at_once_all_get_a_whole_file(own_cache: Path) -> None:
-    code = (
-        "from kernelwright.cache import cached\n"
-        "import time\n"
-        "def slow(path):\n"
-        "    with open(path, 'w') as file:\n"
-        "        for _ in range(20): file.write('x' * 1000); time.sleep(0.005)\n"
-        "print(len(cached('room', 'key', '.txt', slow).read_text()))\n"
-    )
-    runs = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-        for _ in range(4)
-    ]
-    assert [run.communicate()[0].strip() for run in runs] == [b"20000"] * 4
+def test_processes_that_miss_at_once_all_get_a_whole_file(
+    own_cache: Path, start_lean: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    code = """
+    from kernelwright.cache import cached
+    import time
+    def slow(path):
+        with open(path, "w") as file:
+            for _ in range(20):
+                file.write("x" * 1000)
+                time.sleep(0.005)
+    print(len(cached("room", "key", ".txt", slow).read_text()))
+    """
+    runs = [start_lean(code) for _ in range(4)]
+    assert [run.communicate()[0].strip() for run in runs] == ["20000"] * 4
+    assert [run.returncode for run in runs] == [0] * 4
     assert len(list((own_cache / "room").rglob("*.txt"))) == 1
 
 

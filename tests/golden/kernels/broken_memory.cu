@@ -49,3 +49,22 @@ __global__ void shared_unwritten(const float* x, float* out) {
     __syncthreads();
     out[threadIdx.x] = tile[threadIdx.x];
 }
+
+// One array's end is the next one's beginning on a GPU, and no sanitizer minds.
+__global__ void into_the_next_array(float* out, int reach) {
+    __shared__ float left[64], right[64];
+    left[threadIdx.x] = 1.0f;
+    right[threadIdx.x] = 2.0f;
+    __syncthreads();
+    if (threadIdx.x == 0) left[reach] = 3.0f;
+    __syncthreads();
+    out[threadIdx.x] = left[threadIdx.x] + right[threadIdx.x];
+}
+
+__global__ void from_the_array_before(float* out) {
+    __shared__ float left[64], right[64];
+    left[threadIdx.x] = 1.0f;
+    right[threadIdx.x] = 2.0f;
+    __syncthreads();
+    out[threadIdx.x] = left[threadIdx.x] + right[(int)threadIdx.x - 1];
+}

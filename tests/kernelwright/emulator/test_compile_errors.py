@@ -171,6 +171,41 @@ def test_warnings_are_kept_with_their_lines(compiler):
     )
 
 
+HARDLY_MEANT = {
+    "if (i < n); p[i] = 1;": "the ';' ends this statement",
+    "if (i = n) p[i] = 2;": "'=' assigns; to compare, write '=='",
+    "if (i & 1 == 0) p[i] = 4;": "bind weaker than a comparison",
+    "i == 3;": "computes a value and drops it",
+    "if (!i == n) p[i] = 2;": "binds stronger than a comparison",
+    "if (i) if (n) p[i] = 1; else p[i] = 3;": "this else belongs to the nearest if",
+}
+
+
+@pytest.mark.parametrize("statement", HARDLY_MEANT)
+def test_a_slip_that_compiles_is_remarked_in_plain_words(compiler, statement):
+    source = f"""__global__ void k(float* p, int n) {{
+    int i = threadIdx.x;
+    {statement}
+}} // {compiler}"""
+    for _ in range(2):  # compiled, and then found compiled
+        library = Library.build(source, filename="kernel.cu", kernels=["k"])
+        (remark,) = library.warnings
+        assert (remark.severity, remark.line) == ("warning", 3)
+        assert HARDLY_MEANT[statement] in remark.message
+
+
+def test_what_is_only_style_is_not_remarked(compiler):
+    source = """__global__ void k(float* p, int n) {
+    int i = threadIdx.x;
+    if (i < n && i > 2 || i == 7) p[i] = 1;
+    p[1 << i + 1] = 2;
+    while ((i = i / 2)) p[i] = 1;
+    for (; i < n; p[i++] = 0) {}
+    int unused = 3;
+}"""
+    assert Library.build(source, filename="k.cu", kernels=["k"]).warnings == ()
+
+
 def test_no_compiler_is_one_clear_line(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ToolchainError, match="apt install g\\+\\+"):

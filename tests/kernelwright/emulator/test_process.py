@@ -87,7 +87,15 @@ def test_a_forked_child_launches_with_workers_of_its_own(build):
     assert (data == np.arange(1000) * 4).all()
 
 
-def test_ctrl_c_ends_a_launch_that_does_not(build):
+@pytest.fixture
+def python_answers_ctrl_c():
+    """Undo what a shell does to its background jobs, which ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_a_launch_that_does_not(build, python_answers_ctrl_c):
     kernel = build("__global__ void k() { while (true) {} }")
     timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
@@ -158,24 +166,18 @@ def test_one_worker_is_enough(build, monkeypatch):
     assert (data == np.arange(1000) * 2).all()
 
 
-def test_processes_that_miss_the_cache_at_once_all_get_a_library():
-    script = textwrap.dedent(
-        f"""
-        from kernelwright.emulator import Library
-        source = "__global__ void k(int) {{}} // {time.time_ns()}"
-        lib = Library.build(source, filename="k.cu", kernels=["k"])
-        lib.launch("k", (1,), (1,), 0, [b"abcd"])
-        print(lib.signatures["k"])
-        """
-    )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
+def test_processes_that_miss_the_cache_at_once_all_get_a_library(start_lean):
+    script = f"""
+    from kernelwright.emulator import Library
+    source = "__global__ void k(int) {{}} // {time.time_ns()}"
+    lib = Library.build(source, filename="k.cu", kernels=["k"])
+    lib.launch("k", (1,), (1,), 0, [b"abcd"])
+    print(lib.signatures["k"])
+    """
+    processes = [start_lean(script) for _ in range(3)]
     for process in processes:
         assert process.communicate(timeout=120)[0] == "void (int)\n"
+        assert process.returncode == 0
 
 
 def test_clangs_prelude_is_remade_when_a_header_is_newer(monkeypatch, tmp_path):

@@ -196,15 +196,13 @@ void kwemu_yield() {
     self->yield();
 }
 
-void kwemu_copy_async(void* to, const void* from, unsigned size, unsigned valid) {
+void kwemu_copy_async(void* to, const void* from, unsigned size, unsigned valid,
+                      int line) {
     Worker& worker = *self;
     if (worker.tracer) {
         uint64_t pc = reinterpret_cast<uint64_t>(__builtin_return_address(0));
-        uint64_t source = reinterpret_cast<uint64_t>(from);
-        int line = worker.tracer->line;
-        if (valid) worker.tracer->access(source, valid, kAsyncLoad, pc);
-        worker.tracer->line = line;
-        worker.tracer->access(reinterpret_cast<uint64_t>(to), size, kAsyncStore, pc);
+        worker.tracer->copy(reinterpret_cast<uint64_t>(to),
+                            reinterpret_cast<uint64_t>(from), size, valid, pc, line);
     }
     if (worker.copies.empty()) worker.copies.resize(kMaxThreads);
     if (worker.copies_in_use <= worker.current)

@@ -3,6 +3,7 @@
 // each word last. One Tracer a worker, alive for one launch.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -10,7 +11,14 @@
 
 namespace kwemu {
 
-enum AccessOp : uint32_t { kLoad, kStore, kAtomic, kAsyncLoad, kAsyncStore };
+enum AccessOp : uint32_t {
+    kLoad,
+    kStore,
+    kAtomic,
+    kAsyncLoad,
+    kAsyncStore,
+    kMatrixLoad,  // a row of ldmatrix
+};
 
 // Where an access went: a region's number, or one of these.
 enum Place : int32_t {
@@ -55,10 +63,11 @@ struct SiteRow {
     uint32_t op;
     uint32_t width;
     uint32_t logged;
-    int32_t line;  // where the access itself said so; else 0
-    uint32_t unused;
+    int32_t line;     // where the access itself said so; else 0
+    uint32_t uneven;  // in a loop that lanes of a warp leave in different rounds
     uint64_t sample;  // an address that it touched
     uint64_t requests, lanes, sectors, ideal_sectors, wavefronts, ideal_wavefronts;
+    uint64_t repeats;  // requests for what the warp had just read here
 };
 
 // One request, whole. Python knows this layout.
@@ -94,6 +103,7 @@ struct TraceResult {
     uint64_t site_count, log_count, problem_count;
     uint64_t barriers;  // of all blocks together
     uint64_t static_low, dynamic_low;
+    uint64_t shuffles, products, matrix_loads;  // of all warps together
 };
 
 // Who touched a word, and when: `who` is the block's number in this launch (from 1) and
@@ -128,38 +138,141 @@ struct Trace {
     std::atomic_flag lock = ATOMIC_FLAG_INIT;
 };
 
+// A lane waits for its warp where it has so many accesses, or so many steps in all, that
+// are in no request yet.
 constexpr unsigned kWindow = 256;
+constexpr unsigned kSteps = 4096;
 constexpr uint32_t kNone = ~0u;
 
 struct Request {
     uint32_t site;
     uint32_t mask;
-    uint32_t before;  // the one of the same site before it, in this window
-    uint32_t after;
     uint64_t order;
     uint64_t address[32];
 };
 
-struct Chain {
-    uint32_t window;
-    uint32_t head, tail;
-    uint32_t length;
+// A step of a lane: an access, or the entry into a stretch of code without a branch.
+// `node` says which, in the Flow; `slot` is the request that an access is part of.
+struct Step {
+    uint32_t node;
+    uint32_t slot;
 };
 
-// The requests of a warp since it last was known to be together.
+// How often a lane came by a loop's head without a step being kept of it.
+struct Turns {
+    uint32_t head;
+    uint32_t count;
+    bool entered;  // it came from outside first, else it was inside already
+};
+
+// A step of a lane that went its own way.
+struct OwnStep {
+    uint64_t address;
+    uint32_t node;
+    uint32_t site;  // kNone: no access
+    uint32_t to;    // where an asynchronous load puts its bytes, in shared memory
+    Turns turns;    // where no step was kept of them; else their count is 0
+};
+
+struct Lane {
+    uint32_t at = kNone;    // the node that it went through last, kept or not
+    uint32_t from = kNone;  // the one before
+    uint32_t followed = 0;  // steps that were the same as the leader's
+    uint32_t taken = 0;     // steps that are replayed already
+    uint32_t accesses = 0;  // in no request yet
+    uint32_t last = kNone;  // the node of the step that it took before these
+    bool apart = false;
+    uint32_t met = 0;          // how often its warp had met when it took these turns
+    std::vector<Turns> turns;  // since its last step, in loops without an access
+    std::vector<OwnStep> own;  // after those that it followed
+    std::vector<uint32_t> rounds;  // of each loop, by the node that is its head
+};
+
+// The steps of a warp since it last was known to be together. The first lane to run
+// leads; while the others take the same steps there is one list for all.
 struct Window {
     std::vector<Request> requests;
-    std::vector<Chain> chains;  // by site
-    uint32_t number = 1;
+    std::vector<Step> steps;
+    std::vector<std::array<uint32_t, 32>> destination;  // of asynchronous loads
+    std::vector<uint32_t> times;                        // by site: requests so far
+    Lane lanes[32];
     uint32_t used = 0;
-    uint16_t cursor[32] = {};
-    uint16_t count[32] = {};
+    uint32_t leader = kNone;
+    uint32_t drained = 0;
+    bool apart = false;
+    uint32_t met = 0;
+    uint64_t stores = 1;  // and times that it met: after any of them memory may differ
+};
+
+// The kernel's control flow, as far as threads were seen to go. Of two lanes the one
+// runs first that is earlier in it: in an earlier round of a loop that both are in, or
+// else before the other on every way without a step back. So lanes that part meet again
+// as soon as they can, and one that left a loop waits for those that are still in it.
+//
+// Only accesses have to be put in order, so a loop without any is passed by: no step in it
+// is kept. Its turns are counted, for it may turn out to have one.
+class Flow {
+  public:
+    uint32_t add(bool access);
+    void connect(uint32_t from, uint32_t to);
+    int compare(uint32_t a, const Lane& one, uint32_t b, const Lane& other);
+    // Whether a step need not be kept; if so, the lane has made it.
+    bool passes(Window& window, Lane& lane, uint32_t to);
+    // Whether a step to a node must be kept: to an access, or a loop with one.
+    bool matters(uint32_t node) const;
+    // Of a node that nobody left yet it is not known whether it leads back.
+    bool may_stay_in(uint32_t head, uint32_t from, uint32_t to) const;
+    // A lane goes on from one node to the next, or has taken turns of a loop meanwhile.
+    void step(Lane& lane, uint32_t from, uint32_t to, const Turns& turns);
+    // A lane waits at `to`, having come from `from`, while others are at `node`.
+    void waits(uint32_t from, uint32_t to, uint32_t node);
+    bool is_uneven(uint32_t node);
+    // Whether all who come from `from` go through `node`, and none of them back.
+    bool lies_behind(uint32_t node, uint32_t from) const;
+    bool ends(uint32_t node) const { return nodes[node].after.empty(); }
+
+  private:
+    struct Node {
+        std::vector<uint32_t> after, before;
+        std::vector<uint32_t> heads;  // of the loops around it, the outermost first
+        uint32_t inner = kNone;       // the innermost, from which it leads back
+        uint32_t place = 0;           // in an order without steps back
+        bool access = false;
+        bool is_head = false;
+        bool barren = false;  // of a loop's head: there is no access in the loop
+        bool uneven = false;  // of a loop's head: lanes left it apart
+    };
+    // What is known of a step from one node to the next, for those made often.
+    struct Known {
+        uint32_t from = kNone, to = kNone;
+        enum { kKept, kPlain, kEnters, kTurns } kind = kKept;
+    };
+    static constexpr uint32_t kKnown = 1024;
+    std::vector<Node> nodes;
+    std::vector<Known> known = std::vector<Known>(kKnown);
+    bool stale = true;  // steps were seen that loops and places do not know yet
+    uint32_t made = 0;  // steps since these were found
+    void changed();
+    Known& known_step(uint32_t from, uint32_t to);
+    void compute();
+    void find_barren_loops();
+    std::vector<std::pair<uint32_t, uint32_t>> put_in_order();
+    void add_ways_out(std::vector<uint32_t>& body) const;
+    bool is_in(uint32_t node, uint32_t head) const;
+    enum Ways { kNoWay, kSomeWays, kAllWays };
+    Ways ways(uint32_t from, uint32_t to) const;
 };
 
 struct Site {
     SiteRow row;
     uint32_t alternative;  // same instruction, another place or width
-    uint64_t bypassed;     // the barrier that somebody left out, having been here
+    uint32_t node;         // in the Flow: one for an instruction and operation
+    // The last request, and what the warp had stored by then: is the next one the same?
+    uint64_t last_block;
+    uint64_t last_stores;
+    uint32_t last_warp;
+    uint32_t last_mask;
+    uint64_t last[32];
 };
 
 // A write over another's value that is a race only if it changes the value: looked at
@@ -176,7 +289,6 @@ struct Tracer {
     Trace* trace;
     Worker* worker;
     uint64_t static_low = 0, static_bytes = 0, dynamic_low = 0, shared_bytes = 0;
-    std::vector<std::pair<uint64_t, uint64_t>> stacks;  // the fibers', joined
     uint64_t text_begin = 0;
     uint32_t last_region = 0;
     uint32_t ordinal = 0;  // of this block, in the launch
@@ -187,21 +299,26 @@ struct Tracer {
     bool wounded =
         false;     // a thread of this block was ended: what follows is its fault
     int line = 0;  // of the access to come, where it says so
+    uint64_t destination = 0;  // of the asynchronous load to come
     uint64_t order = 0;
-    uint64_t barriers = 0;
+    uint64_t barriers = 0, shuffles = 0, products = 0, matrix_loads = 0;
     Cell* shared_cells = nullptr;
     size_t shared_words = 0;
     Pending pending{};
-    std::vector<uint32_t> site_of;  // by offset in the text
+    std::vector<uint32_t> site_of;   // by offset in the text
+    std::vector<uint32_t> block_of;  // likewise: nodes
+    Flow flow;
     std::vector<Site> sites;
     std::vector<SiteRow> rows;
     std::vector<LogRow> log;
     std::vector<ProblemRow> problems;
     std::vector<uint32_t> left_out;  // sites of threads that returned before a barrier
-    uint64_t barrier_number = 0;     // the last at which threads were missing
-    int barrier_line = 0;
-    bool early_exit = false, diverged = false;
-    ProblemRow missed{};  // for the block's end: an early exit
+    bool early_exit = false;
+    // For the block's end, when it is known where the barrier leads: who was missing, where
+    // the others waited, and where those missing had been last.
+    ProblemRow missed{};
+    uint32_t waited_at = kNone;
+    std::vector<uint32_t> missed_sites, last_nodes;
     // Fences: what a thread (or this block) published, and what it has taken notice of.
     std::vector<uint8_t> fenced;
     std::vector<uint64_t> released, acquired;
@@ -216,6 +333,9 @@ struct Tracer {
     void barrier();
     void meeting(unsigned warp, unsigned mask, unsigned came, int operation, int line);
     void access(uint64_t address, unsigned width, unsigned op, uint64_t pc);
+    void copy(uint64_t to, uint64_t from, unsigned size, unsigned valid, uint64_t pc,
+              int from_line);
+    void enter(uint64_t pc);
     void flush(unsigned warp);
     void fence();
     void atomic_seen();
@@ -225,11 +345,25 @@ struct Tracer {
   private:
     uint32_t site(uint64_t pc, int place, unsigned op, unsigned width,
                   uint64_t address);
-    void join(uint32_t number, uint64_t address);
+    void join(uint32_t number, uint64_t address, uint64_t to);
+    void step(uint32_t node, uint32_t site, uint64_t address, uint32_t to);
+    void keep_turns(Window& window, Lane& lane, uint32_t to);
+    bool is_full(const Lane& lane) const;
     void window_full(unsigned warp, unsigned lane);
-    void finish(const Request& request);
-    void bypassed(const Site& site);
-    bool on_stack(uint64_t address) const;
+    void drain(unsigned warp, bool met);
+    uint32_t next_node(const Window& window, unsigned lane) const;
+    bool replay(unsigned warp, bool met);
+    uint32_t first_of(const Window& window, uint32_t lanes);
+    void keep_rest(Window& window);
+    void take(unsigned warp, uint32_t mask);
+    void finish(const Request& request, const uint32_t* to, unsigned warp);
+    void count(const Request& request, const uint32_t* to, SiteRow& row);
+    void compare(const Request& request, Site& site, unsigned warp);
+    void access(uint64_t address, unsigned width, unsigned extent, unsigned op,
+                uint64_t pc);
+    void last_node(const Lane& lane);
+    void report_missed();
+    bool on_own_stack(uint64_t address) const;
     int shared_nearby(uint64_t address) const;
     int find_region(uint64_t address, unsigned width);
     void touch(Cell* cells, uint64_t address, uint64_t offset, unsigned width,

@@ -110,6 +110,13 @@ void* __tsan_memset(void* to, int value, size_t size) {
                __builtin_return_address(0));
     return memset(to, value, size);
 }
+// -fsanitize-coverage=trace-pc calls it where a stretch of code without a branch begins.
+void __sanitizer_cov_trace_pc() {
+    Worker* worker = self;
+    if (worker == nullptr || worker->tracer == nullptr || worker->locked) return;
+    worker->tracer->enter(reinterpret_cast<uint64_t>(__builtin_return_address(0)));
+}
+
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
@@ -117,10 +124,6 @@ void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
 // The atomics of <kwemu/atomics.h> say so themselves, once for each that the author wrote.
-void kwemu_here(int line) {
-    if (self != nullptr && self->tracer != nullptr) self->tracer->line = line;
-}
-
 void kwemu_note(const void* p, unsigned width, unsigned op, int line) {
     Worker* worker = self;
     if (worker == nullptr || worker->tracer == nullptr) return;
@@ -214,10 +217,14 @@ unsigned kwemu_trace_workers(Trace* trace) {
 void kwemu_trace_result(Trace* trace, unsigned number, TraceResult* result) {
     Tracer& tracer = *trace->tracers[number];
     tracer.rows.clear();
-    for (const Site& site : tracer.sites) tracer.rows.push_back(site.row);
+    for (const Site& site : tracer.sites) {
+        tracer.rows.push_back(site.row);
+        tracer.rows.back().uneven = tracer.flow.is_uneven(site.node);
+    }
     *result = {tracer.rows.data(), tracer.log.data(), tracer.problems.data(),
                tracer.rows.size(), tracer.log.size(), tracer.problems.size(),
-               tracer.barriers,    tracer.static_low, tracer.dynamic_low};
+               tracer.barriers,    tracer.static_low, tracer.dynamic_low,
+               tracer.shuffles,    tracer.products,   tracer.matrix_loads};
 }
 
 uint64_t kwemu_trace_unique_sectors(Trace* trace, unsigned region) {

@@ -1,9 +1,8 @@
 // From single accesses to a warp's requests, and what each costs.
 //
-// A block's threads run one after another between two barriers. An access joins the
-// request that the lanes before it made at the same instruction as often before: lanes in
-// lockstep follow each other along the list of requests, and only those that diverge have
-// to look for theirs.
+// A block's threads run one after another between two barriers. Lanes in lockstep follow
+// the first of them along its list of steps; those that go ways of their own are put
+// together afterwards, as a GPU would have run them (trace_flow.cpp).
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -46,13 +45,30 @@ unsigned deepest_bank(const uint64_t* words, unsigned count) {
     return deepest;
 }
 
-// Lanes that a 64-bit access serves together are 16, of a 128-bit access 8.
-unsigned wavefronts_of(const Request& request, unsigned width, uint64_t base) {
+// Whether every two lanes whose numbers differ in `bit` read the same place, where both
+// read at all.
+bool paired(const Request& request, unsigned bit) {
+    for (unsigned lane = 0; lane < 32; ++lane) {
+        unsigned other = lane ^ bit;
+        if (!(request.mask >> lane & request.mask >> other & 1)) continue;
+        if (request.address[lane] != request.address[other]) return false;
+    }
+    return true;
+}
+
+// Lanes that a 64-bit access serves together are 16, of a 128-bit access 8. A load serves
+// twice as many where neighbours, or next neighbours, read the same throughout the warp:
+// so an H200 did in all of 426 patterns of loads, and in none of as many of stores, nor
+// of ldmatrix.
+unsigned wavefronts_of(const Request& request, unsigned width, unsigned op,
+                       uint64_t base) {
     unsigned words_each = width <= 4 ? 1 : width / 4;
     unsigned lanes_together = 32 / words_each;
+    if (op == kLoad && words_each > 1 && (paired(request, 1) || paired(request, 2)))
+        lanes_together *= 2;
     unsigned total = 0;
     for (unsigned first = 0; first < 32; first += lanes_together) {
-        uint64_t words[32];
+        uint64_t words[64];
         unsigned count = 0;
         for (unsigned lane = first; lane < first + lanes_together; ++lane) {
             if (!(request.mask >> lane & 1)) continue;
@@ -64,12 +80,30 @@ unsigned wavefronts_of(const Request& request, unsigned width, uint64_t base) {
     return total;
 }
 
+// Sectors that an asynchronous copy of 16 bytes a lane fetches. It goes past the
+// first-level cache, and what arrives goes straight to shared memory: a sector whose two
+// halves do not lie side by side there as well is fetched once for each. (Of 81 patterns
+// on an H200, all.)
+unsigned fetched(const Request& request, const uint32_t* to) {
+    uint64_t values[32];
+    unsigned count = 0;
+    for (unsigned rest = request.mask; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
+        uint64_t from = request.address[lane];
+        uint64_t swapped = (from ^ to[lane]) >> 4 & 1;
+        // Shared memory is smaller than 1 MB: the three do not run into each other.
+        values[count++] = (from >> 5) << 16 | (to[lane] >> 5 & 0x7fff) << 1 | swapped;
+    }
+    return distinct(values, count);
+}
+
 }  // namespace
 
 Tracer::Tracer(Trace* of, Worker* on) : trace(of), worker(on), windows(kMaxWarps) {
     const Spec& spec = worker->launch->spec;
     text_begin = spec.text_begin;
     site_of.assign(spec.text_end - spec.text_begin + 1, kNone);
+    block_of.assign(spec.text_end - spec.text_begin + 1, kNone);
     static_bytes = spec.tls_bytes;
     shared_bytes = spec.shared_bytes;
     dynamic_low = reinterpret_cast<uint64_t>(worker->dynamic_shared);
@@ -82,13 +116,6 @@ Tracer::Tracer(Trace* of, Worker* on) : trace(of), worker(on), windows(kMaxWarps
     void* memory = mmap(nullptr, shared_words * sizeof(Cell), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     shared_cells = memory == MAP_FAILED ? nullptr : static_cast<Cell*>(memory);
-    std::vector<char*> sorted = worker->stacks;
-    std::sort(sorted.begin(), sorted.end());
-    for (char* stack : sorted) {
-        uint64_t low = reinterpret_cast<uint64_t>(stack);
-        if (stacks.empty() || stacks.back().second != low) stacks.push_back({low, low});
-        stacks.back().second = low + kStackBytes;
-    }
 }
 
 Tracer::~Tracer() {
@@ -99,7 +126,7 @@ void Tracer::begin_block(uint64_t number, uint32_t which) {
     block = number;
     ordinal = which + 1;
     block_tick = ++tick;
-    wounded = early_exit = diverged = false;
+    wounded = early_exit = false;
     left_out.clear();
     block_acquired = 0;
     if (!fenced.empty()) {
@@ -107,6 +134,11 @@ void Tracer::begin_block(uint64_t number, uint32_t which) {
         std::fill(released.begin(), released.end(), 0);
         std::fill(acquired.begin(), acquired.end(), 0);
     }
+    for (Window& window : windows)
+        for (Lane& lane : window.lanes) {
+            lane.last = lane.at = lane.from = kNone;
+            lane.turns.clear();
+        }
     std::fill(warp_tick, warp_tick + kMaxWarps, tick);
     std::fill(pair_tick.begin(), pair_tick.end(), 0);
 }
@@ -114,14 +146,16 @@ void Tracer::begin_block(uint64_t number, uint32_t which) {
 void Tracer::end_block() {
     settle();
     for (unsigned warp = 0; warp < kMaxWarps; ++warp) flush(warp);
-    if (early_exit && !diverged && !wounded) report(missed);
+    if (early_exit && !wounded) report_missed();
 }
 
 uint32_t Tracer::site(uint64_t pc, int place, unsigned op, unsigned width,
                       uint64_t address) {
     uint32_t* link = &site_of[pc - text_begin];
+    uint32_t node = kNone;
     while (*link != kNone) {
         Site& known = sites[*link];
+        if (known.row.op == op) node = known.node;
         if (known.row.place == place && known.row.width == width && known.row.op == op)
             return *link;
         link = &known.alternative;
@@ -136,115 +170,134 @@ uint32_t Tracer::site(uint64_t pc, int place, unsigned op, unsigned width,
     fresh.row.sample = address;
     fresh.row.line = line;
     fresh.alternative = kNone;
+    fresh.node = node == kNone ? flow.add(true) : node;
     sites.push_back(fresh);
     return number;
 }
 
-void Tracer::join(uint32_t number, uint64_t address) {
-    unsigned thread = worker->current, lane = thread & 31, bit = 1u << lane;
-    Window& window = windows[thread >> 5];
-    if (window.count[lane] >= kWindow) window_full(thread >> 5, lane);
-    ++window.count[lane];
-    uint32_t at = window.cursor[lane];
-    if (at < window.used) {
-        Request& next = window.requests[at];
-        if (next.site == number && !(next.mask & bit) &&
-            (next.before == kNone || window.requests[next.before].mask & bit)) {
-            next.mask |= bit;
-            next.address[lane] = address;
-            window.cursor[lane] = static_cast<uint16_t>(at + 1);
-            return;
-        }
-    }
-    if (window.chains.size() <= number) window.chains.resize(number + 64);
-    Chain& chain = window.chains[number];
-    if (chain.window != window.number) {
-        chain = {window.number, kNone, kNone, 0};
-    } else {
-        at = chain.head;
-        while (at != kNone && window.requests[at].mask & bit)
-            at = window.requests[at].after;
-        if (at != kNone) {
-            window.requests[at].mask |= bit;
-            window.requests[at].address[lane] = address;
-            window.cursor[lane] = static_cast<uint16_t>(at + 1);
-            return;
-        }
-    }
-    if (window.requests.size() <= window.used)
-        window.requests.resize(window.used * 2 + 64);
-    at = window.used++;
-    Request& fresh = window.requests[at];
-    fresh.site = number;
-    fresh.mask = bit;
-    fresh.before = chain.tail;
-    fresh.after = kNone;
-    fresh.order = ++order;
-    fresh.address[lane] = address;
-    if (chain.tail != kNone) window.requests[chain.tail].after = at;
-    if (chain.head == kNone) chain.head = at;
-    chain.tail = at;
-    window.cursor[lane] = static_cast<uint16_t>(at + 1);
+void Tracer::join(uint32_t number, uint64_t address, uint64_t to) {
+    unsigned thread = worker->current;
+    Lane& lane = windows[thread >> 5].lanes[thread & 31];
+    if (is_full(lane)) window_full(thread >> 5, thread & 31);
+    ++lane.accesses;
+    bool fixed = to - static_low < static_bytes;
+    uint64_t offset = to - (fixed ? static_low : dynamic_low);
+    step(sites[number].node, number, address, static_cast<uint32_t>(offset));
 }
 
 // This lane has run far enough ahead: the others of its warp that can run catch up, and
-// then the requests made so far are final. So memory stays bounded in a long loop.
+// then what is known of all of them is made into requests. So memory stays bounded.
 void Tracer::window_full(unsigned warp, unsigned lane) {
     Window& window = windows[warp];
-    for (;;) {
+    while (is_full(window.lanes[lane])) {
         unsigned behind = 0;
         for (unsigned rest = worker->ready[warp]; rest; rest &= rest - 1) {
-            unsigned other = __builtin_ctz(rest);
-            if (other != lane && window.count[other] < kWindow) behind |= 1u << other;
+            unsigned other = static_cast<unsigned>(__builtin_ctz(rest));
+            if (other != lane && !is_full(window.lanes[other])) behind |= 1u << other;
         }
-        if (!behind) {
-            flush(warp);
-            return;
-        }
-        worker->switch_to(warp * 32 + __builtin_ctz(behind));
-        if (window.count[lane] < kWindow) return;
+        if (behind)
+            worker->switch_to(warp * 32 + static_cast<unsigned>(__builtin_ctz(behind)));
+        else
+            drain(warp, false);
+        // It may be waiting for another warp: that one gets its turn now and then.
+        uint32_t others = worker->warps_ready & ~(1u << warp);
+        if (behind || !others || ++window.drained % 8) continue;
+        uint32_t later = others & ~((2u << warp) - 1);
+        unsigned next = static_cast<unsigned>(__builtin_ctz(later ? later : others));
+        worker->switch_to(next * 32 +
+                          static_cast<unsigned>(__builtin_ctz(worker->ready[next])));
     }
 }
 
+// All lanes that have not returned are at one place.
 void Tracer::flush(unsigned warp) {
     Window& window = windows[warp];
-    if (window.used) {
-        unsigned left = worker->warps[warp].exited;
-        for (uint32_t i = 0; i < window.used; ++i) {
-            const Request& request = window.requests[i];
-            Site& site = sites[request.site];
-            if (request.mask & left) left_out.push_back(request.site);
-            if (early_exit && site.bypassed == barrier_number) bypassed(site);
-            if (site.row.logged < trace->spec.log_each &&
-                log.size() < trace->spec.log_all) {
-                LogRow row{request.site, request.mask,  warp, 0,
-                           block,        request.order, {}};
-                for (uint32_t b = request.before; b != kNone;
-                     b = window.requests[b].before)
-                    ++row.occurrence;
-                for (unsigned l = 0; l < 32; ++l)
-                    if (request.mask >> l & 1) row.address[l] = request.address[l];
-                log.push_back(row);
-                ++site.row.logged;
-            }
-            finish(request);
-        }
-        window.used = 0;
-        ++window.number;
-    }
-    memset(window.cursor, 0, sizeof window.cursor);
-    memset(window.count, 0, sizeof window.count);
+    ++window.met;
+    if (window.leader == kNone && !window.apart) return;
+    drain(warp, true);
+    ++window.stores;
+    window.times.clear();
 }
 
-void Tracer::finish(const Request& request) {
-    SiteRow& row = sites[request.site].row;
+// Makes requests of the steps so far: of all of them where the warp has met, else of
+// those that can be placed before what is still to come.
+void Tracer::drain(unsigned warp, bool met) {
+    Window& window = windows[warp];
+    bool done = true;
+    if (!window.apart) {
+        for (Lane& lane : window.lanes)
+            if (lane.followed) lane.last = window.steps[lane.followed - 1].node;
+        for (uint32_t i = 0; i < window.used; ++i) {
+            const bool bound = i < window.destination.size();
+            finish(window.requests[i], bound ? window.destination[i].data() : nullptr,
+                   warp);
+        }
+    } else {
+        done = replay(warp, met);
+    }
+    window.steps.clear();
+    window.used = 0;
+    window.destination.clear();
+    window.leader = kNone;
+    if (!done) return;
+    window.apart = false;
+    for (Lane& lane : window.lanes) {
+        lane.followed = lane.taken = lane.accesses = 0;
+        lane.apart = false;
+        lane.own.clear();
+        if (met) lane.rounds.clear();
+    }
+}
+
+// A request is complete.
+void Tracer::finish(const Request& request, const uint32_t* to, unsigned warp) {
+    Site& site = sites[request.site];
+    Window& window = windows[warp];
+    if (request.mask & worker->warps[warp].exited) left_out.push_back(request.site);
+    if (window.times.size() <= request.site) window.times.resize(sites.size());
+    uint32_t occurrence = window.times[request.site]++;
+    if (site.row.logged < trace->spec.log_each && log.size() < trace->spec.log_all) {
+        LogRow row{request.site, request.mask,  warp, occurrence,
+                   block,        request.order, {}};
+        for (unsigned l = 0; l < 32; ++l)
+            if (request.mask >> l & 1) row.address[l] = request.address[l];
+        log.push_back(row);
+        ++site.row.logged;
+    }
+    if (site.row.op != kLoad && site.row.op != kMatrixLoad) ++window.stores;
+    compare(request, site, warp);
+    count(request, to, site.row);
+}
+
+// Whether the warp reads again what it has just read here: a compiler may keep that.
+void Tracer::compare(const Request& request, Site& site, unsigned warp) {
+    uint64_t stores = windows[warp].stores;
+    if (site.row.op != kLoad || site.row.place < 0) return;
+    bool again = site.last_stores == stores && site.last_warp == warp &&
+                 site.last_block == block && !(request.mask & ~site.last_mask);
+    for (unsigned rest = request.mask; again && rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
+        again = request.address[lane] == site.last[lane];
+    }
+    if (again) {
+        ++site.row.repeats;
+        return;
+    }
+    site.last_stores = stores;
+    site.last_warp = warp;
+    site.last_block = block;
+    site.last_mask = request.mask;
+    memcpy(site.last, request.address, sizeof site.last);
+}
+
+void Tracer::count(const Request& request, const uint32_t* to, SiteRow& row) {
     unsigned lanes = static_cast<unsigned>(__builtin_popcount(request.mask));
     unsigned bytes = lanes * row.width;
     ++row.requests;
     row.lanes += lanes;
     if (row.place < 0) {
         uint64_t base = row.place == kStaticShared ? static_low : dynamic_low;
-        unsigned wavefronts = wavefronts_of(request, row.width, base);
+        unsigned wavefronts = wavefronts_of(request, row.width, row.op, base);
         row.wavefronts += wavefronts;
         row.ideal_wavefronts += std::min(wavefronts, (bytes + 127) / 128);
         return;
@@ -263,6 +316,7 @@ void Tracer::finish(const Request& request) {
             __atomic_fetch_or(&bits[sector >> 5], bit, __ATOMIC_RELAXED);
     }
     unsigned sectors = distinct(values, count);
+    if (row.op == kAsyncLoad && row.width == 16 && to) sectors = fetched(request, to);
     row.sectors += sectors;
     row.ideal_sectors += std::min(sectors, (bytes + 31) / 32);
 }

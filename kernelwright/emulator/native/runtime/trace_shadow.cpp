@@ -53,8 +53,16 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
         if (!writes(op) || atomic) {
             bool must_know = shared || trace->regions[place].unwritten;
             if (must_know && (written & mask) != mask) {
-                if (!wounded)
-                    report(problem(kUnwritten, address, width, op, pc, place));
+                if (!wounded) {
+                    ProblemRow row = problem(kUnwritten, address, width, op, pc, place);
+                    // Somebody did come by, with an asynchronous copy that is under way.
+                    if (current && (cell.write.meta & mask & ~written)) {
+                        row.other_op = kAsyncStore;
+                        row.other_pc = (cell.write.meta >> 9) + text_begin -
+                                       worker->launch->spec.load_address;
+                    }
+                    report(row);
+                }
                 // Once a word: what follows from it is no news. No byte counts as written
                 // by this thread, so that the late writer still meets its reader.
                 if (!current) cell.write = {who, tick, pc_bits};
@@ -150,10 +158,11 @@ void Tracer::report(const ProblemRow& row) {
     if (problems.size() < 256) problems.push_back(row);
 }
 
-bool Tracer::on_stack(uint64_t address) const {
-    for (const auto& range : stacks)
-        if (address >= range.first && address < range.second) return true;
-    return false;
+// Its own only: a local variable of another thread is no more within reach on a GPU
+// than any other address that was given to nobody.
+bool Tracer::on_own_stack(uint64_t address) const {
+    const char* low = worker->stacks[worker->stack_of[worker->current]];
+    return address - reinterpret_cast<uint64_t>(low) < kStackBytes;
 }
 
 // A wild address a little before or behind shared memory was meant for it.
@@ -183,6 +192,24 @@ int Tracer::find_region(uint64_t address, unsigned width) {
 }
 
 void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) {
+    access(address, width, width, op, pc);
+}
+
+// An asynchronous copy is two accesses; the rest of the `size` bytes are zeros.
+void Tracer::copy(uint64_t to, uint64_t from, unsigned size, unsigned valid,
+                  uint64_t pc, int from_line) {
+    line = from_line;
+    if (valid) {
+        destination = to;
+        access(from, size, valid, kAsyncLoad, pc);
+    }
+    line = from_line;
+    access(to, size, size, kAsyncStore, pc);
+}
+
+// Of the `width` bytes that the instruction asks for it touches the first `extent`.
+void Tracer::access(uint64_t address, unsigned width, unsigned extent, unsigned op,
+                    uint64_t pc) {
     if (pending.active) settle();
     if (pc - text_begin >= site_of.size()) return;
     int place;
@@ -194,15 +221,15 @@ void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) 
         if (*kind == 2) return;
         place = kStaticShared;
         cells = shared_cells;
-        wild = *kind != 1 || offset + width > static_bytes || kind[width - 1] != 1;
+        wild = *kind != 1 || offset + extent > static_bytes || kind[extent - 1] != 1;
     } else if ((offset = address - dynamic_low) < kDynamicShared + kPage) {
         place = kDynamicShared_;
         cells = shared_cells + (static_bytes + 3) / 4;
-        wild = offset + width > shared_bytes;
+        wild = offset + extent > shared_bytes;
     } else {
-        place = find_region(address, width);
+        place = find_region(address, extent);
         if (place < 0) {
-            if (on_stack(address)) return;
+            if (on_own_stack(address)) return;
             bool ours =
                 address >= trace->spec.image_low && address < trace->spec.image_high;
             if (ours) return;
@@ -228,9 +255,9 @@ void Tracer::access(uint64_t address, unsigned width, unsigned op, uint64_t pc) 
     }
     uint32_t number = site(pc, place, op, width, address);
     line = 0;  // another thread may have its turn now
-    join(number, address);
+    join(number, address, op == kAsyncLoad ? destination : dynamic_low);
     if (op == kAtomic) atomic_seen();
-    if (cells) touch(cells, address, offset, width, op, pc, place);
+    if (cells) touch(cells, address, offset, extent, op, pc, place);
 }
 
 // The bytes of an asynchronous copy are there, for the thread that waited.
@@ -261,99 +288,6 @@ void Tracer::end_thread() {
     if (w->sp[next] == nullptr) w->take_stack(next);
     w->free_stacks.push_back(static_cast<uint16_t>(stack));
     kwemu_jump(w->sp[next]);
-}
-
-// Every thread of the block that has not returned is here.
-void Tracer::barrier() {
-    settle();
-    ++barriers;
-    left_out.clear();
-    unsigned missing = kNobody;
-    for (unsigned warp = 0; warp * 32 < worker->threads; ++warp) {
-        unsigned left = worker->threads - warp * 32;
-        unsigned there = left >= 32 ? ~0u : (1u << left) - 1;
-        unsigned gone = worker->warps[warp].exited & there;
-        if (gone && missing == kNobody) missing = warp * 32 + __builtin_ctz(gone);
-        flush(warp);
-    }
-    block_tick = ++tick;
-    if (missing == kNobody || wounded || early_exit) return;
-    early_exit = true;
-    barrier_number = ++order;
-    barrier_line = worker->barrier_line;
-    missed = problem(kEarlyExit, 0, 0, 0, 0, kNowhere);
-    missed.line = barrier_line;
-    missed.thread = missing;
-    for (uint32_t number : left_out) sites[number].bypassed = barrier_number;
-}
-
-// A thread that was missing at a barrier had been here already, and now one that waited
-// there comes by: the two took different ways to the same place.
-void Tracer::bypassed(const Site& site) {
-    if (diverged || wounded) return;
-    diverged = true;
-    ProblemRow row = missed;
-    row.kind = kDivergentBarrier;
-    row.other_pc = site.row.pc;
-    report(row);
-}
-
-// A fence and then an atomic publish what was done before; another thread's atomic after
-// that has it. (More forgiving than the standard: the atomics may be on any address.)
-void Tracer::fence() {
-    if (fenced.empty()) {
-        fenced.assign(kMaxThreads, 0);
-        released.assign(kMaxThreads, 0);
-        acquired.assign(kMaxThreads, 0);
-        released_tick.assign(kMaxThreads, 0);
-    }
-    fenced[worker->current] = 1;
-}
-
-void Tracer::atomic_seen() {
-    uint64_t now = trace->next_order.fetch_add(1);
-    block_acquired = now;
-    if (fenced.empty()) return;
-    unsigned me = worker->current;
-    acquired[me] = now;
-    if (!fenced[me]) return;
-    released[me] = now;
-    released_tick[me] = tick;
-    trace->published[ordinal] = {now, tick};
-}
-
-void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
-                     int line) {
-    settle();
-    unsigned first = warp * 32;
-    unsigned there =
-        worker->threads - first >= 32 ? ~0u : (1u << (worker->threads - first)) - 1;
-    unsigned absent = mask & there & ~came;
-    if (absent && !wounded) {
-        ProblemRow row = problem(kAbsentLane, 0, 0, 0, 0, kNowhere);
-        row.thread = first + __builtin_ctz(came);
-        row.other_thread = first + __builtin_ctz(absent);
-        row.line = line;
-        row.mask = absent;
-        row.op = static_cast<uint32_t>(operation);
-        report(row);
-    }
-    // Not where the others have only returned: a part of a warp may run after another,
-    // and its requests still belong together.
-    if (came == there) flush(warp);
-    // A shuffle or a vote orders no memory; these do.
-    if (operation != KWEMU_SYNCWARP && operation != KWEMU_GROUP &&
-        operation != KWEMU_MMA)
-        return;
-    ++tick;
-    if (came == (there & ~worker->warps[warp].exited)) {
-        warp_tick[warp] = tick;
-        return;
-    }
-    if (pair_tick.empty()) pair_tick.assign(kMaxWarps * 1024, 0);
-    for (unsigned a = came; a; a &= a - 1)
-        for (unsigned b = came; b; b &= b - 1)
-            pair_tick[warp * 1024 + __builtin_ctz(a) * 32 + __builtin_ctz(b)] = tick;
 }
 
 }  // namespace kwemu

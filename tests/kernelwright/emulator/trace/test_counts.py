@@ -7,6 +7,7 @@ import torch
 
 import kernelwright as kw
 from kernelwright.errors import ArgumentError, LaunchError
+from kernelwright.trace.names import is_rolled
 
 WALK = """__global__ void walk(const float* x, float* out, int stride, int offset) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -224,3 +225,100 @@ __global__ void k(const Point* points, Point* out) {
     assert report.global_load.requests == report.global_store.requests == 3
     assert report.global_load.sectors_per_request == 12
     torch.testing.assert_close(out, x)
+
+
+UNEVEN = """__global__ void k(const float* x, const float* scale, float* out, int n) {
+    float sum = 0;
+    for (int round = 0; round < 3; ++round) {
+PRAGMA        for (int k = 0; k <= threadIdx.x % END; ++k)
+            sum += x[(threadIdx.x + 40 * k + round) % n] STEP;
+        sum *= scale[round];
+    }
+    out[threadIdx.x] = sum;
+}"""
+
+
+def test_lanes_meet_again_behind_a_loop_that_they_leave_apart(trace):
+    # In each of the three rounds the longest lane makes five requests, and then all 32
+    # lanes read the scale together.
+    x, scale, out = torch.randn(512), torch.randn(3), torch.zeros(64)
+    source = UNEVEN.replace("PRAGMA", "#pragma unroll 1\n").replace("END", "5")
+    report = trace(source.replace("STEP", ""), "k", 1, 64, x, scale, out, 512)
+    found = {a.buffer: a for a in report.lines}
+    assert found["x"].requests == 2 * 3 * 5
+    assert found["x"].lanes == pytest.approx(64 * 3 * 3 / 30, rel=0.05)
+    assert found["scale"].requests == 2 * 3
+    assert found["scale"].lanes == 32
+    ks = torch.arange(5)[:, None]
+    lanes = torch.arange(64)
+    expected = torch.zeros(64)
+    for round_ in range(3):
+        terms = x[(lanes + 40 * ks + round_) % 512]
+        expected = (expected + (terms * (ks <= lanes % 5)).sum(0)) * scale[round_]
+    torch.testing.assert_close(out, expected)
+
+
+def test_a_loop_that_nvcc_may_run_in_larger_steps_is_marked(trace):
+    x, scale, out = torch.randn(512), torch.randn(3), torch.zeros(64)
+    plain = UNEVEN.replace("PRAGMA", "").replace("STEP", "")
+
+    def marked(source):
+        report = trace(source, "k", 1, 64, x, scale, out, 512)
+        return {a.buffer for a in report.lines if a.uneven}, str(report)
+
+    uneven, text = marked(plain.replace("END", "5"))
+    assert uneven == {"x"}
+    assert "nvcc may run this loop in larger steps" in text
+    assert marked(plain.replace("END", "1"))[0] == set()
+    rolled = UNEVEN.replace("PRAGMA", "#pragma unroll 1\n").replace("STEP", "")
+    assert marked(rolled.replace("END", "5"))[0] == set()
+
+
+def test_the_pragma_of_the_innermost_loop_counts():
+    source = """#pragma unroll 1
+for (;;) {
+    a;
+    for (int i = 0; i < 3; ++i) b;
+    // #pragma unroll 1
+    while (x) { c; }
+    if (d) { e; } else { f; }
+#pragma unroll(1)
+    do { g; } while (h);
+#pragma unroll
+    for (;;) k;
+}
+l;""".splitlines()
+    assert [n for n in range(1, 14) if is_rolled(source, n)] == [
+        2,
+        3,
+        5,
+        7,
+        8,
+        9,
+        10,
+        12,
+    ]
+
+
+def test_reading_again_what_was_just_read_is_counted_until_something_is_stored(trace):
+    source = """__global__ void k(const float* x, volatile float* out, int n) {
+    volatile const float* again = x;
+    float sum = 0;
+#pragma unroll 1
+    for (int i = 0; i < n; ++i) {
+        sum += again[threadIdx.x];
+        STORE
+    }
+    out[threadIdx.x] = sum;
+}"""
+    x, out = torch.randn(64), torch.zeros(64)
+
+    def repeats(store):
+        report = trace(source.replace("STORE", store), "k", 1, 64, x, out, 10)
+        (load,) = [a for a in report.lines if a.op == "load"]
+        assert load.requests == 20
+        return load.repeats
+
+    assert repeats("") == 18
+    assert repeats("out[threadIdx.x] = sum;") == 0
+    assert repeats("__syncthreads();") == 0

@@ -15,7 +15,7 @@ SOURCE = """__global__ void k(const float* x, float* out, int n) {
 def test_the_terminal_form_has_every_access_and_problem(trace):
     report = trace(SOURCE, "k", 1, 64, torch.randn(128), torch.zeros(60), 60)
     text = str(report)
-    assert "all 1 blocks traced" in text
+    assert "its one block traced" in text
     assert "8 sectors a request, ideal 4" in text
     assert "outside of out, which has 60 elements" in text
     assert all(len(line) < 200 for line in text.splitlines())
@@ -26,7 +26,7 @@ def test_the_page_is_well_formed_escaped_and_names_its_figures(trace):
     page = report._repr_html_()
     root = ElementTree.fromstring(page.replace("<br>", "<br/>"))
     text = "".join(root.itertext())
-    assert "read x: 8 of 4 sectors" in text
+    assert "read x: 8 sectors, ideal 4" in text
     assert "out of bounds" in text
     assert "// <script>" in text
     assert "<script" not in page

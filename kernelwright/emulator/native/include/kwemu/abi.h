@@ -22,6 +22,8 @@ enum kwemu_operation {
     KWEMU_GROUP,
     KWEMU_BARRIER,
     KWEMU_ACTIVEMASK,
+    KWEMU_FRAGMENT,    // a fragment's load or store
+    KWEMU_GROUP_FOLD,  // a group's reduce or scan, which a GPU makes of shuffles
 };
 
 // The runtime's own names are hidden; these are what a module and Python see.
@@ -67,7 +69,8 @@ void kwemu_yield();
 
 // Asynchronous copies: `size` bytes, of which `valid` come from `source` and the rest are
 // zeros. Nothing reaches the destination before the wait for the copy's group.
-void kwemu_copy_async(void* to, const void* from, unsigned size, unsigned valid);
+void kwemu_copy_async(void* to, const void* from, unsigned size, unsigned valid,
+                      int line);
 void kwemu_copy_commit();
 void kwemu_copy_wait(unsigned newest_still_open);
 
@@ -80,8 +83,7 @@ int kwemu_printf(const char* format, ...) __attribute__((format(printf, 1, 2)));
 float kwemu_round_float(int operation, int mode, float a, float b, float c);
 double kwemu_round_double(int operation, int mode, double a, double b, double c);
 
-// Only in the traced build. The line of the asynchronous copy that comes next:
-void kwemu_here(int line);
+// Only in the traced build.
 // An access that is not a plain load or store; `operation` is AccessOp in
 // runtime/trace.h, `line` the author's where the caller knows it, or 0.
 void kwemu_note(const void* address, unsigned width, unsigned operation, int line);

@@ -298,7 +298,7 @@ inline T reduce(const Group& group, T value, Operation operation, KWEMU_LINE) {
     using Own = kwemu_contribution<T, Operation>;
     Own own{value, &operation};
     kwemu_meet(
-        group.kwemu_mask(), KWEMU_GROUP, &own,
+        group.kwemu_mask(), KWEMU_GROUP_FOLD, &own,
         [](void** lanes, unsigned present) {
             Own* all[32];
             int count = 0;
@@ -322,7 +322,7 @@ inline T kwemu_scan(const Group& group, T value, Operation operation, int line) 
     using Own = kwemu_contribution<T, Operation>;
     Own own{value, &operation};
     kwemu_meet(
-        group.kwemu_mask(), KWEMU_GROUP, &own,
+        group.kwemu_mask(), KWEMU_GROUP_FOLD, &own,
         [](void** lanes, unsigned present) {
             T sum{};
             bool first = true;
@@ -357,12 +357,13 @@ inline T exclusive_scan(const Group& group, T value, KWEMU_LINE) {
 // ---- asynchronous copies of a group ----------------------------------------------------
 
 template <class Group>
-inline void memcpy_async(const Group& group, void* to, const void* from, size_t size) {
+inline void memcpy_async(const Group& group, void* to, const void* from, size_t size,
+                         KWEMU_LINE) {
     size_t step = static_cast<size_t>(group.size()) * 16;
     for (size_t at = group.thread_rank() * 16; at < size; at += step) {
         unsigned part = static_cast<unsigned>(size - at < 16 ? size - at : 16);
         kwemu_copy_async(static_cast<char*>(to) + at,
-                         static_cast<const char*>(from) + at, part, part);
+                         static_cast<const char*>(from) + at, part, part, line);
     }
     kwemu_copy_commit();
 }

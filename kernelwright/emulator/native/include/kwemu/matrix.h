@@ -137,7 +137,7 @@ inline void load_matrix(unsigned* out, const void* row, int count, bool transpos
                         int line) {
     bool names_a_row = static_cast<int>(kwemu_lane()) < 8 * count;
 #ifdef KWEMU_TRACED
-    if (names_a_row) kwemu_note(row, 16, 0, line);
+    if (names_a_row) kwemu_note(row, 16, 5, line);
 #endif
     if (names_a_row && (reinterpret_cast<size_t>(row) & 15))
         kwemu_misuse("gave ldmatrix a row that is not 16-byte aligned", line);

@@ -47,6 +47,7 @@ inline __attribute__((always_inline)) void move_whole(void* to, const void* from
 }  // namespace kwemu
 
 // Inside a struct: it can be made without a value, and is copied in whole pieces.
+// traced_source.py writes the same into an author's struct.
 #define KWEMU_WHOLE(name)                                               \
     name() = default;                                                   \
     __attribute__((always_inline)) name(const name& other) {            \

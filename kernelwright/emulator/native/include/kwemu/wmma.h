@@ -136,7 +136,7 @@ template <class Use, int M, int N, int K, class T, class Layout>
 inline void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& fragment,
                              const typename Stored<T>::type* from, unsigned stride,
                              KWEMU_LINE) {
-    kwemu_meet(0xffffffffu, KWEMU_MMA, nullptr, kwemu_nothing, line);
+    kwemu_meet(0xffffffffu, KWEMU_FRAGMENT, nullptr, kwemu_nothing, line);
 #ifdef KWEMU_TRACED
     detail::note<Use, M, N, T, typename Stored<T>::type,
                  std::remove_reference_t<decltype(fragment)>::num_elements>(
@@ -149,7 +149,7 @@ inline void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& fragment,
 template <int M, int N, int K, class T>
 inline void load_matrix_sync(fragment<accumulator, M, N, K, T>& fragment, const T* from,
                              unsigned stride, layout_t layout, KWEMU_LINE) {
-    kwemu_meet(0xffffffffu, KWEMU_MMA, nullptr, kwemu_nothing, line);
+    kwemu_meet(0xffffffffu, KWEMU_FRAGMENT, nullptr, kwemu_nothing, line);
 #ifdef KWEMU_TRACED
     detail::note<accumulator, M, N, T, T,
                  std::remove_reference_t<decltype(fragment)>::num_elements>(
@@ -162,7 +162,7 @@ inline void load_matrix_sync(fragment<accumulator, M, N, K, T>& fragment, const 
 template <int M, int N, int K, class T>
 inline void store_matrix_sync(T* to, const fragment<accumulator, M, N, K, T>& fragment,
                               unsigned stride, layout_t layout, KWEMU_LINE) {
-    kwemu_meet(0xffffffffu, KWEMU_MMA, nullptr, kwemu_nothing, line);
+    kwemu_meet(0xffffffffu, KWEMU_FRAGMENT, nullptr, kwemu_nothing, line);
     bool by_row = layout == mem_row_major;
 #ifdef KWEMU_TRACED
     detail::note<accumulator, M, N, T, T,

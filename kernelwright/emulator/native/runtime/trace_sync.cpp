@@ -1,0 +1,123 @@
+// Where threads meet: what that orders, and who stayed away.
+#include <algorithm>
+
+#include "trace.h"
+
+namespace kwemu {
+
+// Every thread of the block that has not returned is here.
+void Tracer::barrier() {
+    settle();
+    ++barriers;
+    unsigned missing = kNobody, waiting = kNobody;
+    for (unsigned warp = 0; warp * 32 < worker->threads; ++warp) {
+        unsigned left = worker->threads - warp * 32;
+        unsigned there = left >= 32 ? ~0u : (1u << left) - 1;
+        unsigned gone = worker->warps[warp].exited & there;
+        if (gone && missing == kNobody) missing = warp * 32 + __builtin_ctz(gone);
+        if (there & ~gone) waiting = warp * 32 + __builtin_ctz(there & ~gone);
+        flush(warp);
+    }
+    block_tick = ++tick;
+    std::vector<uint32_t> seen_missing;
+    seen_missing.swap(left_out);
+    if (missing == kNobody || waiting == kNobody || wounded || early_exit) return;
+    early_exit = true;
+    missed = problem(kEarlyExit, 0, 0, 0, 0, kNowhere);
+    missed.line = worker->barrier_line;
+    missed.thread = missing;
+    missed_sites.swap(seen_missing);
+    waited_at = windows[waiting >> 5].lanes[waiting & 31].at;
+    last_nodes.clear();
+    for (unsigned warp = 0; warp * 32 < worker->threads; ++warp)
+        for (unsigned rest = worker->warps[warp].exited; rest; rest &= rest - 1)
+            last_node(windows[warp].lanes[__builtin_ctz(rest)]);
+}
+
+// Where a thread had been last. Ways often meet where the kernel ends, which says nothing.
+void Tracer::last_node(const Lane& lane) {
+    uint32_t node = lane.at != kNone && flow.ends(lane.at) ? lane.from : lane.at;
+    if (node == kNone) return;
+    if (std::find(last_nodes.begin(), last_nodes.end(), node) == last_nodes.end())
+        last_nodes.push_back(node);
+}
+
+// Threads were missing at a barrier. If one had been where all come to behind it, it went
+// past the barrier; else it took a way that ends before.
+void Tracer::report_missed() {
+    ProblemRow row = missed;
+    row.kind = kDivergentBarrier;
+    if (waited_at == kNone) return report(missed);
+    for (uint32_t number : missed_sites) {
+        if (!flow.lies_behind(sites[number].node, waited_at)) continue;
+        row.other_pc = sites[number].row.pc;
+        return report(row);
+    }
+    for (uint32_t node : last_nodes)
+        if (flow.lies_behind(node, waited_at)) return report(row);
+    report(missed);
+}
+
+// A fence and then an atomic publish what was done before; another thread's atomic after
+// that has it. (More forgiving than the standard: the atomics may be on any address.)
+void Tracer::fence() {
+    if (fenced.empty()) {
+        fenced.assign(kMaxThreads, 0);
+        released.assign(kMaxThreads, 0);
+        acquired.assign(kMaxThreads, 0);
+        released_tick.assign(kMaxThreads, 0);
+    }
+    fenced[worker->current] = 1;
+}
+
+void Tracer::atomic_seen() {
+    uint64_t now = trace->next_order.fetch_add(1);
+    block_acquired = now;
+    if (fenced.empty()) return;
+    unsigned me = worker->current;
+    acquired[me] = now;
+    if (!fenced[me]) return;
+    released[me] = now;
+    released_tick[me] = tick;
+    trace->published[ordinal] = {now, tick};
+}
+
+void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
+                     int line) {
+    settle();
+    if (operation == KWEMU_SHUFFLE || operation == KWEMU_GROUP_FOLD) ++shuffles;
+    if (operation == KWEMU_MMA) ++products;
+    if (operation == KWEMU_LDMATRIX) ++matrix_loads;
+    unsigned first = warp * 32;
+    unsigned there =
+        worker->threads - first >= 32 ? ~0u : (1u << (worker->threads - first)) - 1;
+    unsigned absent = mask & there & ~came;
+    if (absent && !wounded) {
+        ProblemRow row = problem(kAbsentLane, 0, 0, 0, 0, kNowhere);
+        row.thread = first + __builtin_ctz(came);
+        row.other_thread = first + __builtin_ctz(absent);
+        row.line = line;
+        row.mask = absent;
+        row.op = static_cast<uint32_t>(operation);
+        report(row);
+    }
+    // Not where the others have only returned: a part of a warp may run after another,
+    // and its requests still belong together.
+    if (came == there) flush(warp);
+    // A shuffle or a vote orders no memory; these do.
+    if (operation != KWEMU_SYNCWARP && operation != KWEMU_GROUP &&
+        operation != KWEMU_GROUP_FOLD && operation != KWEMU_MMA &&
+        operation != KWEMU_FRAGMENT)
+        return;
+    ++tick;
+    if (came == (there & ~worker->warps[warp].exited)) {
+        warp_tick[warp] = tick;
+        return;
+    }
+    if (pair_tick.empty()) pair_tick.assign(kMaxWarps * 1024, 0);
+    for (unsigned a = came; a; a &= a - 1)
+        for (unsigned b = came; b; b &= b - 1)
+            pair_tick[warp * 1024 + __builtin_ctz(a) * 32 + __builtin_ctz(b)] = tick;
+}
+
+}  // namespace kwemu
