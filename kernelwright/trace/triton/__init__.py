@@ -1,0 +1,32 @@
+"""What a Triton kernel does to memory, without a GPU: ``kw.trace_triton(kernel)``.
+
+The kernel runs under Triton's own interpreter, on copies of its tensors that stand
+between guards. Every block of addresses is looked at before it is touched: lanes that
+a mask turns off count for nothing, lanes outside of every tensor are reported and
+turned off, the rest go through and are written down. Programs run one after another,
+so a race between two of them is not seen; a picture shows what both touch.
+
+What the interpreter itself gets wrong (bf16) is said in the report's notes.
+"""
+
+from __future__ import annotations
+
+from kernelwright.trace.triton.face import (
+    TritonLauncher,
+    TritonTracer,
+    trace_triton,
+)
+from kernelwright.trace.triton.report import (
+    ProgramAccess,
+    ProgramRequest,
+    TritonReport,
+)
+
+__all__ = [
+    "ProgramAccess",
+    "ProgramRequest",
+    "TritonLauncher",
+    "TritonReport",
+    "TritonTracer",
+    "trace_triton",
+]
