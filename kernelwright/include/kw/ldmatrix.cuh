@@ -9,15 +9,17 @@
 // with ldmatrix_trans, of the transposed matrix.
 #pragma once
 
+#include <kw/shared.cuh>
+
 namespace kw {
 
 #ifdef __CUDACC__
 
 template <int Count>
-__device__ __forceinline__ void ldmatrix(unsigned (&out)[Count], const void* row) {
+__device__ __forceinline__ void ldmatrix(unsigned (&out)[Count], Shared row) {
     static_assert(Count == 1 || Count == 2 || Count == 4,
                   "ldmatrix loads 1, 2 or 4 matrices");
-    unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(row));
+    unsigned from = row.at;
     if constexpr (Count == 1)
         asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
                      : "=r"(out[0])
@@ -36,11 +38,10 @@ __device__ __forceinline__ void ldmatrix(unsigned (&out)[Count], const void* row
 }
 
 template <int Count>
-__device__ __forceinline__ void ldmatrix_trans(unsigned (&out)[Count],
-                                               const void* row) {
+__device__ __forceinline__ void ldmatrix_trans(unsigned (&out)[Count], Shared row) {
     static_assert(Count == 1 || Count == 2 || Count == 4,
                   "ldmatrix loads 1, 2 or 4 matrices");
-    unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(row));
+    unsigned from = row.at;
     if constexpr (Count == 1)
         asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
                      : "=r"(out[0])
@@ -59,6 +60,17 @@ __device__ __forceinline__ void ldmatrix_trans(unsigned (&out)[Count],
             : "memory");
 }
 
+template <int Count>
+__device__ __forceinline__ void ldmatrix(unsigned (&out)[Count], const void* row) {
+    ldmatrix(out, shared_address(row));
+}
+
+template <int Count>
+__device__ __forceinline__ void ldmatrix_trans(unsigned (&out)[Count],
+                                               const void* row) {
+    ldmatrix_trans(out, shared_address(row));
+}
+
 #else  // the emulator
 
 template <int Count>
@@ -75,6 +87,18 @@ __forceinline__ void ldmatrix_trans(unsigned (&out)[Count], const void* row,
     static_assert(Count == 1 || Count == 2 || Count == 4,
                   "ldmatrix loads 1, 2 or 4 matrices");
     kwemu_mma::load_matrix(out, row, Count, true, line);
+}
+
+template <int Count>
+__forceinline__ void ldmatrix(unsigned (&out)[Count], Shared row,
+                              int line = __builtin_LINE()) {
+    ldmatrix(out, static_cast<const void*>(row.at), line);
+}
+
+template <int Count>
+__forceinline__ void ldmatrix_trans(unsigned (&out)[Count], Shared row,
+                                    int line = __builtin_LINE()) {
+    ldmatrix_trans(out, static_cast<const void*>(row.at), line);
 }
 
 #endif

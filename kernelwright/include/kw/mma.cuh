@@ -9,6 +9,9 @@
 //                b: column g, rows 2t and 2t + 8, two elements each
 //   tf32         a: (g, t) (g + 8, t) (g, t + 4) (g + 8, t + 4);  b: (t, g) (t + 4, g)
 //   c, d         (g, 2t) (g, 2t + 1) (g + 8, 2t) (g + 8, 2t + 1)
+//
+// Compute capability 7.5 multiplies fp16 only, in two halves of k; bf16 and tf32 do not
+// compile for it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -21,8 +24,7 @@ struct tf32;
 #ifdef __CUDACC__
 
 #define KW_MMA(instruction)                                                            \
-    asm volatile(                                                                      \
-        instruction                                                                    \
+    asm(instruction                                                                    \
         " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"         \
         : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                               \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), \
@@ -30,14 +32,29 @@ struct tf32;
 
 template <class T>
 __device__ __forceinline__ void mma_sync(float (&d)[4], const unsigned (&a)[4],
-                                         const unsigned (&b)[2], const float (&c)[4]);
+                                         const unsigned (&b)[2], const float (&c)[4]) {
+    static_assert(sizeof(T) == 0,
+                  "mma_sync of bf16 or tf32 needs sm_80 (compute capability 8.0)");
+}
 
 template <>
 __device__ __forceinline__ void mma_sync<__half>(float (&d)[4], const unsigned (&a)[4],
                                                  const unsigned (&b)[2],
                                                  const float (&c)[4]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    const float* from = c;
+    for (int half = 0; half < 2; ++half, from = d)
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
+            " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+            : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+            : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]), "f"(from[0]),
+              "f"(from[1]), "f"(from[2]), "f"(from[3]));
+#else
     KW_MMA("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32");
+#endif
 }
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 template <>
 __device__ __forceinline__ void mma_sync<__nv_bfloat16>(float (&d)[4],
@@ -53,6 +70,7 @@ __device__ __forceinline__ void mma_sync<tf32>(float (&d)[4], const unsigned (&a
                                                const float (&c)[4]) {
     KW_MMA("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32");
 }
+#endif
 
 #undef KW_MMA
 

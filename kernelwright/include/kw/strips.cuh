@@ -1,0 +1,115 @@
+// A warp's strip of attention by WMMA: 16 queries, and what keys and values make of them.
+// The products are chapter 7's; what stands between the two is an exercise of chapter 9.
+//
+//   kw::Strip<half, 64> strip(tile + 16 * warp);  // 16 queries from a tile of rows
+//   strip.score(scores, tile);                    // q k^T: 16 x KEYS floats
+//   kw::weigh<half>(scores, mends, start, kv_len, scale, top, weight);
+//   strip.sum[d]                                  // 16 x 16 sums: columns 16 d to + 15
+//   strip.store(out, first, length, weight, scores);
+//
+// Tiles lie in shared memory, their rows padded; scores have rows of KEYS + 4 floats.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <kw/rows.cuh>
+#include <kw/wmma.cuh>
+
+namespace kw {
+
+// Two 16-bit numbers side by side, stored as one.
+template <class T>
+struct __align__(2 * sizeof(T)) Pair {
+    T low, high;
+};
+
+template <class T, int D>
+struct Strip {
+    Left<T> query[D / 16];
+    Sum sum[D / 16];
+
+    template <int PITCH>
+    __device__ __forceinline__ explicit Strip(const T (*rows)[PITCH]) {
+        for (int d = 0; d < D / 16; ++d) {
+            nvcuda::wmma::load_matrix_sync(query[d], &rows[0][16 * d], PITCH);
+            nvcuda::wmma::fill_fragment(sum[d], 0.0f);
+        }
+    }
+
+    // As many keys as fit into a row of scores, which is padded by four.
+    template <int WIDE, int PITCH>
+    __device__ __forceinline__ void score(float (*scores)[WIDE],
+                                          const T (*keys)[PITCH]) const {
+        for (int n = 0; n < WIDE - 4; n += 16) {
+            Sum score;
+            nvcuda::wmma::fill_fragment(score, 0.0f);
+            for (int d = 0; d < D / 16; ++d) {
+                Turned<T> key;
+                nvcuda::wmma::load_matrix_sync(key, &keys[n][16 * d], PITCH);
+                nvcuda::wmma::mma_sync(score, query[d], key, score);
+            }
+            nvcuda::wmma::store_matrix_sync(&scores[0][n], score, WIDE,
+                                            nvcuda::wmma::mem_row_major);
+        }
+        __syncwarp();
+    }
+
+    // Divides by the row's weight, which is in two lanes' parts; `room` is written to.
+    template <int WIDE>
+    __device__ __forceinline__ void store(T* out, int first, int length, float weight,
+                                          float (*room)[WIDE]) const {
+        int r = threadIdx.x % 32 / 2, h = threadIdx.x % 2;
+        weight += __shfl_xor_sync(0xffffffff, weight, 1);
+        out += (first + r) * D + 8 * h;
+        for (int d = 0; d < D / 16; ++d) {
+            __syncwarp();
+            nvcuda::wmma::store_matrix_sync(room[0], sum[d], WIDE,
+                                            nvcuda::wmma::mem_row_major);
+            __syncwarp();
+            Pair<T> eight[4];
+            for (int i = 0; i < 4; ++i) {
+                float2 two = reinterpret_cast<float2*>(&room[r][8 * h])[i];
+                eight[i] = {T(two.x / weight), T(two.y / weight)};
+            }
+            if (first + r < length)
+                *reinterpret_cast<uint4*>(out + 16 * d) =
+                    *reinterpret_cast<uint4*>(eight);
+        }
+    }
+};
+
+// What chapter 9's weigh_rows does with a tile: 16 rows of scores become weights in the
+// same room, as T, relative to each row's maximum so far. Lanes 2 r and 2 r + 1 share row
+// r: lane h of the two has every other pair of columns. Column 0 is key `start`; those from
+// kv_len on are hidden.
+template <class T, int WIDE>
+__device__ __forceinline__ void weigh(float (*scores)[WIDE], float* mends, int start,
+                                      int kv_len, float scale, float& top,
+                                      float& weight) {
+    constexpr int KEYS = WIDE - 4;
+    int r = threadIdx.x % 32 / 2, h = threadIdx.x % 2;
+    float2* row = reinterpret_cast<float2*>(scores[r]) + h;
+    Pair<T>* packed = reinterpret_cast<Pair<T>*>(scores[r]) + h;
+    float2 s[KEYS / 4];
+    float higher = top;
+    for (int c = 0; c < KEYS / 4; ++c) {
+        int key = start + 4 * c + 2 * h;
+        s[c] = row[2 * c];
+        s[c].x = key < kv_len ? s[c].x * scale : -INFINITY;
+        s[c].y = key + 1 < kv_len ? s[c].y * scale : -INFINITY;
+        higher = fmaxf(higher, fmaxf(s[c].x, s[c].y));
+    }
+    higher = fmaxf(higher, __shfl_xor_sync(0xffffffff, higher, 1));
+    float mend = __expf(top - higher);
+    top = higher;
+    weight *= mend;
+    mends[r] = mend;
+    __syncwarp();
+    for (int c = 0; c < KEYS / 4; ++c) {
+        float low = __expf(s[c].x - top), high = __expf(s[c].y - top);
+        weight += low + high;
+        packed[2 * c] = {T(low), T(high)};
+    }
+    __syncwarp();
+}
+
+}  // namespace kw
