@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
-from kernelwright.errors import ToolchainError
+from kernelwright.cuda.signature import Signature
+from kernelwright.errors import Diagnostic, ToolchainError
 
 Backend = Literal["emulator", "gpu"]
 Dim3 = tuple[int, int, int]
+
+
+class PlainLaunch(Protocol):
+    """The short way to launch one kernel, for arguments that need no conversion."""
+
+    def __call__(
+        self, grid: Dim3, block: Dim3, shared: int, arguments: tuple[Any, ...]
+    ) -> bool:
+        """Launch, or return false where an argument is not plain, right or wrong."""
 
 
 class Program(Protocol):
     """Kernels compiled by one back end, ready to launch."""
 
     signatures: dict[str, str]
+    remarks: tuple[Diagnostic, ...]
 
     def launch(
         self, kernel: str, grid: Dim3, block: Dim3, shared: int, packed: list[bytes]
     ) -> None:
         """Run a kernel over a grid; the parameters are one ``bytes`` each."""
+
+    def plain(self, signature: Signature) -> PlainLaunch | None:
+        """Return the short way to launch a kernel, where there is one."""
 
 
 def backend() -> Backend:

@@ -6,6 +6,7 @@ import sys
 
 from kernelwright.cuda.backends import Dim3
 from kernelwright.cuda.diagnostics import compile_error
+from kernelwright.cuda.signature import Signature
 from kernelwright.emulator import Library
 from kernelwright.errors import CompileError, KernelFault
 
@@ -23,6 +24,7 @@ class EmulatedProgram:
                 source, filename, error.diagnostics, error.log
             ) from None
         self.signatures = dict(self._library.signatures)
+        self.remarks = self._library.warnings
 
     def launch(
         self, kernel: str, grid: Dim3, block: Dim3, shared: int, packed: list[bytes]
@@ -35,3 +37,6 @@ class EmulatedProgram:
             sys.stdout.write(fault.printed)
             raise
         sys.stdout.write(printed)
+
+    def plain(self, signature: Signature) -> None:
+        """Have no short way: what a launch takes here is the emulation."""

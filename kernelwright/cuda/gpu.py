@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cached_property
-from typing import Any
+import threading
+from collections.abc import Callable
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 import torch
 
 from kernelwright.cuda.backends import Dim3
 from kernelwright.cuda.nvrtc import Cubin, compile_cubin
-from kernelwright.errors import LaunchError, ToolchainError
+from kernelwright.cuda.plan import Plan
+from kernelwright.cuda.signature import Signature
+from kernelwright.errors import Diagnostic, LaunchError, ToolchainError
 
 # Past this, a kernel's own shared memory counted in, CUDA wants to be asked for more.
 _SHARED_WITHOUT_ASKING = 48 * 1024
@@ -24,8 +28,10 @@ class GpuProgram:
             source, filename=filename, kernels=kernels, arch=current_arch()
         )
         self.signatures = self._cubin.signatures
-        self._functions: dict[tuple[int, str], int] = {}
-        self._largest: dict[tuple[int, str], int] = {}
+        self.remarks: tuple[Diagnostic, ...] = ()
+        # By device and kernel: the driver's handle, and the most dynamic shared
+        # memory that it has been asked for.
+        self._functions: dict[tuple[int, str], tuple[int, int]] = {}
 
     @cached_property
     def _module(self) -> Any:
@@ -40,38 +46,81 @@ class GpuProgram:
         self, kernel: str, grid: Dim3, block: Dim3, shared: int, packed: list[bytes]
     ) -> None:
         """Queue a kernel on torch's current stream; it returns at once."""
-        driver = _cupy().cuda.driver
-        device = torch.cuda.current_device()
-        # A thread of its own (autograd runs backward in one) has no context until
-        # the runtime is told its device.
-        _cupy().cuda.runtime.setDevice(device)
-        function = self._function(device, kernel, shared)
-        # The driver copies the parameters before launchKernel returns, so these
-        # buffers need to live no longer than the call.
+        # The driver copies the parameters before it returns, so these buffers need
+        # to live no longer than the call.
         buffers = [ctypes.create_string_buffer(data, len(data)) for data in packed]
         pointers = (ctypes.c_void_p * max(1, len(buffers)))(
             *(ctypes.addressof(buffer) for buffer in buffers)
         )
-        stream = torch.cuda.current_stream(device).cuda_stream
+        self.queue(kernel, grid, block, shared, ctypes.addressof(pointers), None)
+
+    def plain(self, signature: Signature) -> PlainGpuLaunch | None:
+        """Return the short way to launch a kernel, where its parameters allow one."""
+        plan = Plan.of(signature, "cuda")
+        return None if plan is None else PlainGpuLaunch(self, signature.name, plan)
+
+    def queue(
+        self,
+        kernel: str,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        parameters: int,
+        device: int | None,
+    ) -> None:
+        """Queue a kernel on torch's current stream of a device; it returns at once.
+
+        Args:
+            kernel: its name expression.
+            grid: blocks along x, y, z.
+            block: threads along x, y, z.
+            shared: bytes of dynamic shared memory a block.
+            parameters: address of the pointers to the packed parameters.
+            device: number of the device; ``None`` for torch's current one.
+
+        Raises:
+            LaunchError: the driver refuses.
+        """
+        calls = _calls()
+        current = calls.device()
+        if device is None:
+            device = current
+        elif device != current:
+            with torch.cuda.device(device):
+                self.queue(kernel, grid, block, shared, parameters, device)
+            return
+        known = _thread.device == device
+        if not known:
+            # A thread of its own (autograd runs backward in one) has no context
+            # until the runtime is told its device.
+            calls.set_device(device)
+            _thread.device = device
+        found = self._functions.get((device, kernel))
+        if found is None or shared > found[1]:
+            found = self._prepare(device, kernel, shared)
+        stream = calls.stream(device)
         try:
-            driver.launchKernel(
-                function, *grid, *block, shared, stream, ctypes.addressof(pointers), 0
-            )
+            calls.launch(found[0], *grid, *block, shared, stream, parameters, 0)
         except Exception as error:  # CuPy's driver error, whose type is its own
+            _thread.device = _NONE
+            if known and "CONTEXT" in str(error):
+                # Another library took the thread's context away since it was told.
+                self.queue(kernel, grid, block, shared, parameters, device)
+                return
             raise self._explain(kernel, grid, block, shared, error) from error
 
-    def _function(self, device: int, kernel: str, shared: int) -> int:
-        """Return the driver's handle on this device, with enough shared memory."""
+    def _prepare(self, device: int, kernel: str, shared: int) -> tuple[int, int]:
+        """Load a kernel on a device, and ask for the shared memory of its blocks."""
+        own = self._cubin.resources(kernel).shared_bytes
         key = (device, kernel)
         if key not in self._functions:
             # torch has made the primary context current; CuPy must be on it too.
             with _cupy().cuda.Device(device):
                 raw = self._module.get_function(self._cubin.lowered[kernel])
-                self._functions[key] = int(raw.kernel.ptr)
-            own = self._cubin.resources(kernel).shared_bytes
-            self._largest[key] = _SHARED_WITHOUT_ASKING - own
-        function = self._functions[key]
-        if shared > self._largest[key]:
+                function = int(raw.kernel.ptr)
+            self._functions[key] = (function, _SHARED_WITHOUT_ASKING - own)
+        function, largest = self._functions[key]
+        if shared > largest:
             driver = _cupy().cuda.driver
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             try:
@@ -80,11 +129,10 @@ class GpuProgram:
                 raise LaunchError(
                     f"{kernel} asks for {shared} bytes of dynamic shared memory, "
                     f"more than {torch.cuda.get_device_name(device)} gives a block: "
-                    f"{shared_limit(device)} bytes, less the kernel's own "
-                    f"{self._cubin.resources(kernel).shared_bytes}."
+                    f"{shared_limit(device)} bytes, less the kernel's own {own}."
                 ) from error
-            self._largest[key] = shared
-        return function
+            self._functions[key] = (function, shared)
+        return self._functions[key]
 
     def _explain(
         self, kernel: str, grid: Dim3, block: Dim3, shared: int, error: Exception
@@ -97,6 +145,86 @@ class GpuProgram:
             f"({resources.registers * threads} a block; a block has 65,536) and "
             f"{resources.shared_bytes + shared} bytes of shared memory."
         )
+
+
+class PlainGpuLaunch:
+    """Launches one kernel with arguments that its plan takes as they are.
+
+    Args:
+        program: holds the kernel.
+        kernel: its name expression.
+        plan: its signature's.
+    """
+
+    __slots__ = ("_kernel", "_plan", "_program")
+
+    def __init__(self, program: GpuProgram, kernel: str, plan: Plan) -> None:
+        self._program = program
+        self._kernel = kernel
+        self._plan = plan
+
+    def __call__(
+        self, grid: Dim3, block: Dim3, shared: int, arguments: tuple[Any, ...]
+    ) -> bool:
+        """Launch on the tensors' device, or return false: see ``Plan.pack``."""
+        ready = self._plan.pack(arguments)
+        if ready is None:
+            return False
+        buffer, device = ready
+        number = None if device is None else device.index
+        try:
+            self._program.queue(
+                self._kernel, grid, block, shared, buffer.address, number
+            )
+        finally:
+            # The driver has copied the parameters.
+            self._plan.release(buffer)
+        return True
+
+
+_NONE = -1
+
+
+class _Thread(threading.local):
+    """What one thread has told the CUDA runtime.
+
+    Args:
+        device: the device it was last told.
+    """
+
+    device = _NONE
+
+
+_thread = _Thread()
+
+
+class _Calls(NamedTuple):
+    """The functions that every launch calls, looked up once a process.
+
+    Args:
+        launch: the driver's, by CuPy.
+        set_device: the runtime's, by CuPy.
+        device: number of torch's current device on this thread.
+        stream: handle of torch's current stream on a device.
+    """
+
+    launch: Callable[..., None]
+    set_device: Callable[[int], None]
+    device: Callable[[], int]
+    stream: Callable[[int], int]
+
+
+@cache
+def _calls() -> _Calls:
+    cuda = _cupy().cuda
+    # Both of torch's faces for these two build objects and ask first whether CUDA is
+    # there: 3 us, as much as the launch itself. A compiled program says that it is.
+    return _Calls(
+        cuda.driver.launchKernel,
+        cuda.runtime.setDevice,
+        torch._C._cuda_getDevice,
+        torch._C._cuda_getCurrentRawStream,
+    )
 
 
 def shared_limit(device: int) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.cuda.arguments import pack_arguments
 from kernelwright.cuda.backends import Dim3
 from kernelwright.cuda.signature import Signature
 from kernelwright.errors import ArgumentError, LaunchError
@@ -100,7 +99,8 @@ class Kernel:
         return f"<Kernel {self.signature} on the {self.module.backend}>"
 
 
-@dataclass(frozen=True)
+# Not frozen: one is made for every launch, and a frozen one takes thrice as long.
+@dataclass(slots=True)
 class Launcher:
     """A kernel with its grid and block chosen; call it with the arguments."""
 
@@ -123,17 +123,14 @@ class Launcher:
                 f"{', '.join(f'{name}=' for name in named)}: at a launch parameters "
                 f"have no names.\n  signature: {self.kernel.signature}"
             )
-        module = self.kernel.module
-        packed, tensors = pack_arguments(
-            self.kernel.signature, arguments, module.device_type
-        )
-        module.launch(
-            self.kernel.name, self.grid, self.block, self.shared, packed, tensors
-        )
+        kernel = self.kernel
+        kernel.module.launch(kernel.name, self.grid, self.block, self.shared, arguments)
 
 
 def _dim3(kernel: str, what: str, value: GridLike, most: Dim3) -> Dim3:
     """Read an int or up to three ints; say what is wrong with anything else."""
+    if type(value) is int and 1 <= value <= most[0]:
+        return (value, 1, 1)
     parts = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(parts) <= 3:
         raise LaunchError(
@@ -146,8 +143,10 @@ def _dim3(kernel: str, what: str, value: GridLike, most: Dim3) -> Dim3:
             f"{kernel}: the {what} is {value!r}; wanted whole numbers. To cover n "
             f"elements with blocks of b threads write (n + b - 1) // b."
         ) from None
-    dims = (*sizes, 1, 1)[:3]
-    for axis, size, limit in zip("xyz", dims, most, strict=True):
+    x, y, z = (*sizes, 1, 1)[:3]
+    if 1 <= x <= most[0] and 1 <= y <= most[1] and 1 <= z <= most[2]:
+        return (x, y, z)
+    for axis, size, limit in zip("xyz", (x, y, z), most, strict=True):
         if size < 1:
             raise LaunchError(
                 f"{kernel}: the {what} is {size} along {axis}; a launch needs at "
@@ -157,4 +156,4 @@ def _dim3(kernel: str, what: str, value: GridLike, most: Dim3) -> Dim3:
             raise LaunchError(
                 f"{kernel}: the {what} is {size} along {axis}; at most {limit}."
             )
-    return (dims[0], dims[1], dims[2])
+    raise AssertionError("one axis is out of its range")

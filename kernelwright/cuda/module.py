@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 
-from kernelwright.cuda.backends import Backend, Dim3, Program, backend
+from kernelwright.cuda.arguments import pack_arguments
+from kernelwright.cuda.backends import Backend, Dim3, PlainLaunch, Program, backend
 from kernelwright.cuda.kernel import Kernel
 from kernelwright.cuda.nvrtc import Cubin, compile_cubin
 from kernelwright.cuda.signature import Signature, parse_signature
 from kernelwright.cuda.source import find_kernels
-from kernelwright.errors import CompileError
+from kernelwright.errors import CompileError, Diagnostic
 
 
 class Module:
@@ -33,6 +35,7 @@ class Module:
         self.templates = tuple(k.name for k in found if k.template)
         self._programs: dict[str, Program] = {}
         self._signatures: dict[str, Signature] = {}
+        self._plain: dict[str, PlainLaunch] = {}
         self._cubins: dict[tuple[str, str], Cubin] = {}
         # Compiled now even with no kernel in it, so that errors show at once.
         self._build(self.kernels)
@@ -60,6 +63,12 @@ class Module:
             self._build((name,))
         return Kernel(self, name)
 
+    @property
+    def remarks(self) -> tuple[Diagnostic, ...]:
+        """What compiles and is hardly meant, on the source's own lines."""
+        found = [r for p in self._programs.values() for r in p.remarks]
+        return tuple(dict.fromkeys(found))
+
     def signature(self, expression: str) -> Signature:
         """Return a compiled kernel's parameters."""
         return self._signatures[expression]
@@ -79,10 +88,19 @@ class Module:
         grid: Dim3,
         block: Dim3,
         shared: int,
-        packed: list[bytes],
-        tensors: list[torch.Tensor],
+        arguments: tuple[Any, ...],
     ) -> None:
-        """Launch on the tensors' device, on torch's current stream there."""
+        """Launch on the tensors' device, on torch's current stream there.
+
+        Raises:
+            ArgumentError: an argument that the kernel does not take.
+        """
+        plain = self._plain.get(expression)
+        if plain is not None and plain(grid, block, shared, arguments):
+            return
+        packed, tensors = pack_arguments(
+            self._signatures[expression], arguments, self.device_type
+        )
         program = self._programs[expression]
         on_gpu = self.backend == "gpu" and tensors
         # What the GPU reads must not be freed under it: torch's allocator reuses a
@@ -93,10 +111,12 @@ class Module:
     def _build(self, expressions: tuple[str, ...]) -> None:
         program = _program(self.backend, self.source, self.name, expressions)
         for expression in expressions:
+            signature = parse_signature(expression, program.signatures[expression])
             self._programs[expression] = program
-            self._signatures[expression] = parse_signature(
-                expression, program.signatures[expression]
-            )
+            self._signatures[expression] = signature
+            plain = program.plain(signature)
+            if plain is not None:
+                self._plain[expression] = plain
 
     def __repr__(self) -> str:
         known = ", ".join((*self.kernels, *(f"{t}<…>" for t in self.templates)))
