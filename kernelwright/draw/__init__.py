@@ -1,13 +1,19 @@
 """Figures drawn from the reader's own kernels: SVG, both themes, no script needed.
 
-The two that begin with ``explore`` trace the kernel again for each choice.
+Those that begin with ``explore`` trace the kernel again for each choice.
 """
 
 from kernelwright.draw.access import access_map
+from kernelwright.draw.attention import memory_growth, tile_visits
 from kernelwright.draw.banks import bank_map, tile_map
+from kernelwright.draw.bits import cancelled_bits
+from kernelwright.draw.blocking import explore_blocking
+from kernelwright.draw.fragments import fragment_map
+from kernelwright.draw.lanes import lane_map
 from kernelwright.draw.launch import LaunchMap, launch_map
 from kernelwright.draw.live import Explorer, explore_stride, explore_tile
 from kernelwright.draw.machine import MachineTour, machine_tour
+from kernelwright.draw.online_softmax import online_softmax
 from kernelwright.draw.sectors import sector_map
 from kernelwright.draw.shuffle import shuffle_steps
 from kernelwright.draw.steps import Steps
@@ -20,12 +26,19 @@ __all__ = [
     "Steps",
     "access_map",
     "bank_map",
+    "cancelled_bits",
+    "explore_blocking",
     "explore_stride",
     "explore_tile",
+    "fragment_map",
+    "lane_map",
     "launch_map",
     "machine_tour",
+    "memory_growth",
+    "online_softmax",
     "sector_map",
     "shuffle_steps",
     "tile_layout",
     "tile_map",
+    "tile_visits",
 ]

@@ -1,43 +1,31 @@
-"""The access map: the elements of a buffer, and which warp touched each, in order."""
+"""The access map: the elements of a buffer, and who touched each, in order.
+
+Who that is depends on the trace: the warps of a CUDA kernel, or a Triton kernel's
+programs.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kernelwright.draw import palette
-from kernelwright.draw.banks import ideal_wavefronts, wavefronts
-from kernelwright.draw.sectors import ideal_sectors, touched_sectors
+from kernelwright.draw.access_words import (
+    Actors,
+    Step,
+    actors_of,
+    caption_of,
+    elements_of,
+    group_of,
+    own_words,
+    step_words,
+)
 from kernelwright.draw.steps import Frame, Steps, nothing_to_draw
 
 _CELL, _LEFT, _TOP, _SIDE = 22, 110, 34, 20
+_NARROW, _HEAD_WIDTH, _HEAD_ROW = 28, 560, 22  # a heading that takes two lines
 _MOST_FRAMES, _MOST_ELEMENTS = 64, 4096
-_DOES = {
-    "load": "loads",
-    "store": "stores",
-    "atomic": "updates",
-    "async copy": "copies",
-}
-
-Warp = tuple[tuple[int, int, int], int]  # the block's index and the warp's number
-
-
-@dataclass(frozen=True)
-class Step:
-    """One instruction, as all warps carry it out.
-
-    Args:
-        line, op: which one.
-        turn: how often a warp had done it before, from 0.
-        requests: one a warp.
-    """
-
-    line: int
-    op: str
-    turn: int
-    requests: Sequence[Any]
 
 
 def access_map(
@@ -49,62 +37,79 @@ def access_map(
     op: str = "",
     elements: int | None = None,
     limit: int = _MOST_FRAMES,
+    by: Literal["", "step", "warp", "program"] = "",
 ) -> Steps:
-    """Draw which warp touches which element of a buffer, instruction by instruction.
+    """Draw who touches which element of a buffer, instruction by instruction.
 
-    A cell is an element; its colour, and the number at the start of a run, is the warp.
-    The first picture shows all accesses, the slider goes through them in time.
+    A cell is an element; its colour, and the number at the start of a run, is the warp
+    or the Triton program. The first picture shows all accesses, the slider goes
+    through them. Dashed cells are lanes that a mask turned off, red ones were outside.
 
     Args:
-        report: what ``kernel.trace[grid, block](…)`` returned.
+        report: what ``kernel.trace[grid, block](…)`` or
+            ``kw.trace_triton(kernel)[grid](…)`` returned.
         buffer: parameter or shared array; by default the one that is written to in
             global memory.
         columns: elements in a row of the picture.
         line: only accesses of this source line.
         op: only ``load``, ``store`` or ``atomic``.
-        elements: length of the buffer; by default up to the last one touched.
-        limit: at most so many instructions.
+        elements: length of the buffer; by default what is known of it: up to the last
+            one touched in a CUDA kernel's, all of it in a Triton kernel's.
+        limit: at most so many pictures behind the first.
+        by: what the slider goes through: instructions in time (``step``), or one
+            ``warp`` or ``program`` after another; by default programs, where each has
+            one instruction only.
     """
+    actors = actors_of(report)
     made = report.accesses(line=line)
     name = buffer or _written(made)
     kept = [r for r in made if r.op.startswith(op) and _is_in(r, name)]
-    found, whose = _one_array(kept, report)
+    found, whose = _one_array(kept, report, actors)
     size = min((r.width for r in found), default=1)
-    touched = Counter(e for r in found for e in set(_elements(r, size)))
-    if not touched:
+    touched = Counter(e for r in found for e in set(elements_of(r, size)))
+    outside = [at // size for r in found for at in getattr(r, "outside", ())]
+    if not touched and not outside:
         return nothing_to_draw(name or "memory", op)
-    count = max(elements or 0, max(touched) + 1)
-    shown = min(count, _MOST_ELEMENTS)
+    known = max((getattr(r, "size", 0) // size for r in found), default=0)
+    count = max(elements or 0, known, max(touched, default=0) + 1)
     steps = _in_time(found)
-    warps = {warp: at for at, warp in enumerate(sorted({_warp(r) for r in found}))}
-    every = _drawn(found, warps, size, columns, shown)
-    frames = [Frame(every, _overview(name, steps, warps))]
-    for number, step in enumerate(steps[:limit], 1):
-        drawn = _drawn(step.requests, warps, size, columns, shown)
-        words = _words(name, step, size, f"{number} of {len(steps)}")
-        frames.append(Frame(drawn, words))
-    total = _requests(report, name, {(r.line, r.op) for r in kept})
-    verdict = _verdict(touched, count, {r.op for r in found})
-    if total > len(kept):
-        verdict = f"The first {len(kept):,} of {total:,} requests are drawn."
-    rows = -(-shown // columns)
+    numbers = actors.numbers(found)
+    sheet = _Sheet(size, columns, min(count, _MOST_ELEMENTS), numbers)
+    every = sheet.drawn(found)
+    frames = [Frame(every, _overview(name, steps, actors, numbers))]
+    chosen = by or (
+        "program" if actors.noun == "program" and len(steps) == 1 else "step"
+    )
+    if chosen == "step":
+        for number, step in enumerate(steps[:limit], 1):
+            words = step_words(name, step, size, f"{number} of {len(steps)}", actors)
+            frames.append(Frame(sheet.drawn(step.requests), words))
+    else:
+        for who in sorted(numbers)[:limit]:
+            own = [r for r in found if group_of(r) == who]
+            frames.append(Frame(sheet.drawn(own), own_words(name, own, size, actors)))
+    rows = sheet.rows(found)
     return Steps(
         frames,
-        _base(name, rows, columns, shown),
-        _LEFT + columns * _CELL + 6,
-        _TOP + rows * _CELL + 4,
-        "Instruction",
-        f"{name} in {report.kernel}, {whose}. {verdict} {_conclusions(steps, size)}",
+        sheet.base(name, rows, actors),
+        max(_LEFT + columns * _CELL + 6, _HEAD_WIDTH if columns < _NARROW else 0),
+        sheet.top + rows * _CELL + 4,
+        "Instruction" if chosen == "step" else actors.noun.capitalize(),
+        f"{name} in {report.kernel}, {whose}. "
+        + caption_of(report, name, kept, found, steps, touched, count, size, actors),
         # Faint pictures of the same element would add up to a strong one.
-        trail=max(touched.values()) <= 2,
+        trail=max(touched.values(), default=0) <= 2,
+        wide=columns >= _NARROW,
     )
 
 
-def _one_array(requests: list[Any], report: Any) -> tuple[list[Any], str]:
+def _one_array(
+    requests: list[Any], report: Any, actors: Actors
+) -> tuple[list[Any], str]:
     """Keep the first block's requests of a shared array: each block has its own."""
     if not requests or requests[0].space != "shared":
-        return requests, _traced(report)
-    block = min(requests, key=_warp).block
+        return requests, _traced(report, actors)
+    block = min(requests, key=group_of).block
     own = [r for r in requests if r.block == block]
     return own, f"block {', '.join(map(str, block))}"
 
@@ -116,204 +121,140 @@ def _written(requests: Iterable[Any]) -> str:
 
 
 def _is_in(request: Any, name: str) -> bool:
+    if hasattr(request, "buffer"):  # all of a program's lanes may be off
+        return bool(request.buffer == name)
     return bool(request.lanes) and all(lane[2] == name for lane in request.lanes)
 
 
-def _warp(request: Any) -> Warp:
-    # Blocks in their own order: x changes fastest.
-    return tuple(reversed(request.block)), request.warp
-
-
-def _elements(request: Any, size: int) -> list[int]:
-    """Return the elements that a request touches, those before the buffer left out."""
-    each = range(max(1, request.width // size))
-    first = (lane[3] // size for lane in request.lanes if lane[3] >= 0)
-    return [at + more for at in first for more in each]
-
-
 def _in_time(requests: Sequence[Any]) -> list[Step]:
-    """Put the requests of all warps side by side: the same instruction, one step."""
-    turns: Counter[tuple[Warp, int, str]] = Counter()
-    places: Counter[Warp] = Counter()
+    """Put everybody's requests side by side: the same instruction, one step."""
+    turns: Counter[Any] = Counter()
+    places: Counter[Any] = Counter()
     grouped: dict[tuple[int, str, int], list[Any]] = {}
     earliest: dict[tuple[int, str, int], int] = {}
     for request in requests:
-        warp = _warp(request)
-        turn = turns[warp, request.line, request.op]
-        turns[warp, request.line, request.op] += 1
+        who = group_of(request)
+        turn = turns[who, request.line, request.op]
+        turns[who, request.line, request.op] += 1
         key = (request.line, request.op, turn)
         grouped.setdefault(key, []).append(request)
-        earliest[key] = min(earliest.get(key, places[warp]), places[warp])
-        places[warp] += 1
+        earliest[key] = min(earliest.get(key, places[who]), places[who])
+        places[who] += 1
     order = sorted(grouped, key=lambda key: (earliest[key], key))
-    return [Step(*key, sorted(grouped[key], key=_warp)) for key in order]
+    return [Step(*key, sorted(grouped[key], key=group_of)) for key in order]
 
 
-def _drawn(
-    requests: Sequence[Any],
-    warps: dict[Warp, int],
-    size: int,
-    columns: int,
-    shown: int,
-) -> str:
-    """Colour each element by its warp, or say how many warps share it."""
-    who: dict[int, set[int]] = {}
-    for request in requests:
-        for element in _elements(request, size):
-            if element < shown:
-                who.setdefault(element, set()).add(warps[_warp(request)])
-    cells: dict[int | None, list[int]] = {}
-    for element, several in sorted(who.items()):
-        key = next(iter(several)) if len(several) == 1 else None
-        cells.setdefault(key, []).append(element)
-    parts = []
-    for key, chosen in cells.items():
-        kind = (
-            'class="kw-shared"'
-            if key is None
-            else f'class="kw-used" style="--c: {palette.series(key)}"'
+class _Sheet:
+    """Where the elements lie in the picture.
+
+    Args:
+        size: bytes of an element.
+        columns: elements a row.
+        shown: how many elements the buffer has in the picture.
+        numbers: what each warp or program is called in it.
+    """
+
+    def __init__(
+        self, size: int, columns: int, shown: int, numbers: dict[Any, int]
+    ) -> None:
+        self.size, self.columns, self.shown = size, columns, shown
+        self.numbers = numbers
+        self.top = _TOP + (_HEAD_ROW if columns < _NARROW else 0)
+        # Lanes without an element are drawn as far as the second row behind the last.
+        self.most = (-(-shown // columns) + 2) * columns
+
+    def rows(self, requests: Iterable[Any]) -> int:
+        """Return how many rows the picture of these needs."""
+        beyond = [e for r in requests for e in self._missing(r)]
+        return -(-max([self.shown, *(e + 1 for e in beyond)]) // self.columns)
+
+    def drawn(self, requests: Sequence[Any]) -> str:
+        """Colour each element by who touches it, or say how many do."""
+        who: dict[int, set[int]] = {}
+        for request in requests:
+            for element in elements_of(request, self.size):
+                if element < self.shown:
+                    number = self.numbers[group_of(request)]
+                    who.setdefault(element, set()).add(number)
+        cells: dict[int | None, list[int]] = {}
+        for element, several in sorted(who.items()):
+            key = next(iter(several)) if len(several) == 1 else None
+            cells.setdefault(key, []).append(element)
+        parts = []
+        for key, chosen in cells.items():
+            kind = (
+                'class="kw-shared"'
+                if key is None
+                else f'class="kw-used" style="--c: {palette.series(key)}"'
+            )
+            parts.append(f'<path {kind} d="{self.squares(chosen)}"/>')
+        for kind, name in (("kw-masked", "off"), ("kw-wrong", "outside")):
+            lanes = {e for r in requests for e in self._missing(r, name)}
+            if lanes:
+                squares = self.squares(sorted(lanes - set(who)))
+                parts.append(f'<path class="{kind}" d="{squares}"/>')
+        return "".join(parts) + self._labels(who)
+
+    def _missing(self, request: Any, *names: str) -> Iterable[int]:
+        for name in names or ("off", "outside"):
+            for offset in getattr(request, name, ()):
+                if 0 <= offset < self.most * self.size:
+                    yield offset // self.size
+
+    def _labels(self, who: dict[int, set[int]]) -> str:
+        """Write the number, or how many there are, at the start of each run."""
+        parts = []
+        for element, several in who.items():
+            if element % self.columns and who.get(element - 1) == several:
+                continue
+            label = str(min(several)) if len(several) == 1 else f"×{len(several)}"
+            x = _LEFT + element % self.columns * _CELL + _SIDE / 2
+            y = self.top + element // self.columns * _CELL + 15
+            parts.append(palette.text(x, y, label))
+        return "".join(parts)
+
+    def squares(self, elements: Iterable[int]) -> str:
+        """Return the path around these elements."""
+        places = (divmod(element, self.columns) for element in elements)
+        return "".join(
+            f"M{_LEFT + x * _CELL} {self.top + y * _CELL}h{_SIDE}v{_SIDE}h-{_SIDE}z"
+            for y, x in places
         )
-        parts.append(f'<path {kind} d="{_squares(chosen, columns)}"/>')
-    return "".join(parts) + _numbers(who, columns)
+
+    def base(self, name: str, rows: int, actors: Actors) -> str:
+        """Return what all pictures share: heading, numbers of the rows, elements."""
+        head = [
+            f"elements of {name}, {self.columns} a row",
+            f"numbers and colours are {actors.noun}s, ×2 is two",
+        ]
+        if self.top == _TOP:
+            head = ["; ".join(head)]
+        parts = [
+            palette.text(_LEFT, 20 + _HEAD_ROW * at, words, class_="kw-head")
+            for at, words in enumerate(head)
+        ]
+        for row in range(0, rows, 2 if rows > 8 else 1):
+            y = self.top + row * _CELL + 16
+            label = f"[{row * self.columns}]"
+            parts.append(palette.text(_LEFT - 8, y, label, class_="kw-row"))
+        whole = self.squares(range(self.shown))
+        return "".join(parts) + f'<path class="kw-none" d="{whole}"/>'
 
 
-def _numbers(who: dict[int, set[int]], columns: int) -> str:
-    """Write the warp, or how many there are, at the start of each run of cells."""
-    parts = []
-    for element, several in who.items():
-        if element % columns and who.get(element - 1) == several:
-            continue
-        label = str(min(several)) if len(several) == 1 else f"×{len(several)}"
-        x = _LEFT + element % columns * _CELL + _SIDE / 2
-        y = _TOP + element // columns * _CELL + 15
-        parts.append(palette.text(x, y, label))
-    return "".join(parts)
-
-
-def _squares(elements: Iterable[int], columns: int) -> str:
-    return "".join(
-        f"M{_LEFT + e % columns * _CELL} {_TOP + e // columns * _CELL}"
-        f"h{_SIDE}v{_SIDE}h-{_SIDE}z"
-        for e in elements
-    )
-
-
-def _base(name: str, rows: int, columns: int, shown: int) -> str:
-    head = (
-        f"elements of {name}, {columns} a row; numbers and colours are warps, ×2 is two"
-    )
-    parts = [palette.text(_LEFT, 20, head, class_="kw-head")]
-    for row in range(0, rows, 2 if rows > 8 else 1):
-        y = _TOP + row * _CELL + 16
-        label = f"[{row * columns}]"
-        parts.append(palette.text(_LEFT - 8, y, label, class_="kw-row"))
-    return (
-        "".join(parts)
-        + f'<path class="kw-none" d="{_squares(range(shown), columns)}"/>'
-    )
-
-
-def _overview(name: str, steps: Sequence[Step], warps: dict[Warp, int]) -> str:
+def _overview(
+    name: str, steps: Sequence[Step], actors: Actors, numbers: dict[Any, int]
+) -> str:
     made = sum(len(step.requests) for step in steps)
+    who = actors.counted(len(numbers), actors.noun)
+    when = actors.counted(len(steps), "step")
+    if actors.noun == "program":
+        return f"all accesses to {name}, by {who} in {when}"
     return (
-        f"all accesses to {name}: {_counted(made, 'request')} by "
-        f"{_counted(len(warps), 'warp')}, in {_counted(len(steps), 'step')}"
+        f"all accesses to {name}: {actors.counted(made, 'request')} by {who}, in {when}"
     )
 
 
-def _words(name: str, step: Step, size: int, number: str) -> str:
-    request = step.requests[0]
-    elements = _elements(request, size)
-    ends = f"{name}[{min(elements)}]" if elements else f"before {name}"
-    if len(set(elements)) > 1:
-        ends += f" to {name}[{max(elements)}]"
-    block = ", ".join(map(str, request.block))
-    return (
-        f"step {number}, line {step.line} {_DOES[step.op]}: "
-        f"{_counted(len(step.requests), 'warp')}; the first (block {block}, warp "
-        f"{request.warp}) {ends}, {_spacing(step.requests, size)}; "
-        f"{_cost(step.requests)}"
-    )
-
-
-def _spacing(requests: Sequence[Any], size: int) -> str:
-    """Say how far apart neighbouring lanes are, if they all are alike."""
-    apart = {
-        after[3] - before[3]
-        for request in requests
-        for before, after in zip(request.lanes, request.lanes[1:], strict=False)
-        if after[0] == before[0] + 1
-    }
-    if len(apart) != 1:
-        return "lanes at mixed distances" if apart else "one lane"
-    bytes_apart = apart.pop()
-    if bytes_apart == 0:
-        return "all lanes the same element"
-    if bytes_apart % size:
-        return f"neighbouring lanes {bytes_apart} bytes apart"
-    return f"neighbouring lanes {_counted(bytes_apart // size, 'element')} apart"
-
-
-def _cost(requests: Sequence[Any]) -> str:
-    if requests[0].space == "shared":
-        spent = sum(len(wavefronts(r)) for r in requests) / len(requests)
-        best = sum(ideal_wavefronts(r) for r in requests) / len(requests)
-        thing = "wavefront"
-    else:
-        spent = sum(len(touched_sectors(r)) for r in requests) / len(requests)
-        best = sum(ideal_sectors(r) for r in requests) / len(requests)
-        thing = "sector"
-    return (
-        f"{spent:.3g} {thing}{'' if spent == 1 else 's'} a request, {best:.3g} at best"
-    )
-
-
-def _conclusions(steps: Sequence[Step], size: int) -> str:
-    """Sum each line up; a figure of many lines keeps to the first four."""
-    by_line: dict[tuple[int, str], list[Any]] = {}
-    for step in steps:
-        by_line.setdefault((step.line, step.op), []).extend(step.requests)
-    said = [
-        f"line {line} {_DOES[op]} with {_spacing(made, size)}: {_cost(made)}"
-        for (line, op), made in list(by_line.items())[:4]
-    ]
-    text = "; ".join(said)
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def _verdict(touched: Counter[int], count: int, ops: set[str]) -> str:
-    done = {"load": "loaded", "store": "stored"}.get(ops.pop(), "touched")
-    if ops:
-        done = "touched"
-    missing = count - len(touched)
-    least, most = min(touched.values()), max(touched.values())
-    often = _times(least) if least == most else f"{least} to {most} times"
-    if (least, most) == (1, 2):
-        often = "once or twice"
-    whole = f"Each of {count:,} elements" if count > 1 else "The element"
-    if missing:
-        whole = f"{missing:,} of {count:,} elements are not {done}, each other one"
-    return f"{whole} is {done} {often}."
-
-
-def _requests(report: Any, name: str, sites: set[tuple[int, str]]) -> int:
-    """Count the requests that were made; the trace keeps only the first ones whole."""
-    return sum(
-        access.requests
-        for access in getattr(report, "lines", ())
-        if access.buffer == name and (access.line, access.op) in sites
-    )
-
-
-def _traced(report: Any) -> str:
+def _traced(report: Any, actors: Actors) -> str:
     total = getattr(report, "blocks_total", 1)
     traced = getattr(report, "blocks_traced", total)
-    return "all blocks" if traced == total else f"{traced} of {total} blocks"
-
-
-def _times(number: int) -> str:
-    return {1: "once", 2: "twice"}.get(number, f"{number} times")
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    return f"all {actors.group}s" if traced == total else f"{traced} of {total} blocks"

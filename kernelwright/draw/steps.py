@@ -35,6 +35,8 @@ STYLE = f"""
 .kw-steps .kw-shared {{ fill: {palette.MUTED}; fill-opacity: .3;
   stroke: {palette.MUTED}; }}
 .kw-steps .kw-none {{ fill: none; stroke: {palette.LINE}; stroke-opacity: .45; }}
+.kw-steps .kw-masked {{ fill: none; stroke: {palette.MUTED}; stroke-width: 1.4;
+  stroke-dasharray: 3 3; }}
 .kw-steps .kw-gone {{ display: none; }}
 .kw-steps .kw-past {{ opacity: .4; }}
 .kw-steps .kw-scroll {{ overflow-x: auto; }}
