@@ -37,6 +37,8 @@ from kernelwright.measure import (
     peak_memory,
     roofline,
 )
+from kernelwright.trace.triton import trace_triton
+from kernelwright.trace.unwritten import unwritten_like
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -67,6 +69,8 @@ __all__ = [
     "device",
     "peak_memory",
     "roofline",
+    "trace_triton",
+    "unwritten_like",
 ]
 
 

@@ -25,12 +25,27 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
     shell.register_magic_function(cuda_cell, "cell", "cuda")
     shell.set_custom_exc((KernelwrightError,), _show_error)
+    _load_again_in_silence(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Take ``%%cuda`` away again."""
     shell.magics_manager.magics["cell"].pop("cuda", None)
     shell.set_custom_exc((), None)
+    vars(shell.extension_manager).pop("load_extension", None)
+
+
+def _load_again_in_silence(shell: InteractiveShell) -> None:
+    """Keep IPython from telling a learner who runs the first cell twice about it."""
+    manager = shell.extension_manager
+    load = type(manager).load_extension
+
+    def load_extension(name: str) -> str | None:
+        answer: str | None = load(manager, name)
+        again = name == "kernelwright" and answer == "already loaded"
+        return None if again else answer
+
+    vars(manager)["load_extension"] = load_extension
 
 
 def run_cell(shell: InteractiveShell, line: str, cell: str) -> None:
@@ -49,6 +64,9 @@ def run_cell(shell: InteractiveShell, line: str, cell: str) -> None:
     names = {kernel: module[kernel] for kernel in module.kernels}
     shell.push({name.split("::")[-1]: kernel for name, kernel in names.items()})
     shell.push({name.split("::")[-1]: module for name in module.templates})
+    if "// fill me in" not in cell:
+        for remark in module.remarks:
+            print(f"line {remark.line}: {remark.message}", file=sys.stderr)
     if not names and not module.templates:
         print(
             "The cell compiled, and holds no __global__ function: nothing to launch.",

@@ -76,6 +76,34 @@ def test_a_cell_without_a_kernel_says_so(
     assert "no __global__ function" in capsys.readouterr().err
 
 
+def test_a_slip_is_remarked_on_the_cells_own_line_once_it_is_written(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = """__global__ void k(float* p, int n) {
+    int i = threadIdx.x;
+    if (i < n);
+    p[i] = 1;
+}"""
+    shell.run_cell_magic("cuda", "", cell)
+    assert "line 4: the ';' ends this statement" in capsys.readouterr().err
+    shell.run_cell_magic("cuda", "", cell + "\n// fill me in (about 1 line)")
+    assert capsys.readouterr().err == ""
+
+
 def test_the_extension_can_be_unloaded(shell: InteractiveShell) -> None:
     shell.run_cell("%unload_ext kernelwright")
     assert "cuda" not in shell.magics_manager.magics["cell"]
+
+
+def test_loading_it_twice_is_nothing_to_talk_about(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.run_cell("%load_ext kernelwright")
+    assert capsys.readouterr() == ("", "")
+    assert shell.run_cell(CELL).success
+    shell.run_cell("%unload_ext kernelwright")
+    shell.run_cell("%load_ext kernelwright")
+    assert "cuda" in shell.magics_manager.magics["cell"]
+    # Others' notices are theirs.
+    shell.run_cell("%load_ext autoreload\n%load_ext autoreload")
+    assert "already loaded" in capsys.readouterr().out
