@@ -16,6 +16,8 @@ from pathlib import Path
 from autograder.authoring import box, results
 from autograder.authoring.chapters import ChapterError
 from autograder.exercise import Exercise
+from kernelwright.cache import digest
+from kernelwright.draw import bars
 
 _OPENING = re.compile(r"^(:{3,}|`{3,})\{([\w-]+)\}\s*(.*?)\s*$")
 _FENCE = re.compile(r"^(`{3,}|~{3,})")
@@ -165,9 +167,20 @@ def _math(found: Directive, setting: Setting) -> str:
 
 
 def _results(found: Directive, setting: Setting) -> str:
-    rows = [r.strip() for r in found.options.get("rows", "").split(",") if r.strip()]
+    rows = results.names(found.options.get("rows", ""))
     columns = results.parse_columns(found.options.get("columns", ""))
-    return results.table(found.argument, rows, columns, setting.results).markdown()
+    table = results.table(found.argument, rows, columns, setting.results).markdown()
+    plot = results.plot(found.argument, found.options, setting.results)
+    if plot is None:
+        return table
+    heading, shares = plot
+    svg = bars.bars(shares, heading, ground=True).encode()
+    # JupyterLab shows no SVG that is attached. By reference, and behind the table: the
+    # cell can still be read where it is edited.
+    name = f"plot-{digest(svg)[:8]}"
+    data = base64.b64encode(svg).decode()
+    image = f"![{bars.words(shares)}][{name}]"
+    return f"{image}\n\n{table}\n\n[{name}]: <data:image/svg+xml;base64,{data}>"
 
 
 def _figure(found: Directive, setting: Setting) -> str:

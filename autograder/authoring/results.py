@@ -7,10 +7,12 @@ A file ``benchmarks/results/<name>.json`` holds one run: ``device``, ``date``,
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from kernelwright.draw.bars import Bar
 
 MISSING = "not measured"
 
@@ -75,6 +77,14 @@ def parse_columns(text: str) -> tuple[Column, ...]:
     return tuple(columns)
 
 
+def parse_column(text: str) -> Column:
+    """Read one ``key:format=Heading``."""
+    columns = parse_columns(text)
+    if len(columns) != 1:
+        raise ResultsError(f"a plot shows one column, got {len(columns)}: {text!r}")
+    return columns[0]
+
+
 def table(
     name: str, row_names: Sequence[str], columns: Sequence[Column], folder: Path
 ) -> Table:
@@ -87,16 +97,59 @@ def table(
         folder: where the results are stored.
     """
     stored = load_results(name, folder)
-    found = {str(row.get("name")): row for row in stored["rows"]} if stored else {}
     rows = []
-    for row_name in row_names or list(found):
-        row = found.get(row_name, {})
+    for row_name, row in _chosen(stored, row_names):
         cells = [_formatted(row.get(c.key), c.format) for c in columns]
         # A row keeps its name even where nothing of it was measured.
         if columns and columns[0].key not in row:
             cells[0] = row_name.replace("_", " ")
         rows.append(tuple(cells))
     return Table(tuple(c.heading for c in columns), tuple(rows), provenance(stored))
+
+
+def plot(
+    name: str, options: Mapping[str, str], folder: Path
+) -> tuple[str, list[Bar]] | None:
+    """Return the heading and the bars of the plot that a table's options ask for.
+
+    Args:
+        name: which stored run.
+        options: ``plot``, the column whose values are drawn, 1 being the line that they
+            are held against; ``plot-rows``, where not all ``rows`` are; ``peers``,
+            those of them that are somebody else's kernels.
+        folder: where the results are stored.
+
+    Returns:
+        None where no plot is asked for, or nothing of it was measured.
+    """
+    if "plot" not in options:
+        return None
+    column = parse_column(options["plot"])
+    row_names = names(options.get("plot-rows", options.get("rows", "")))
+    peers = names(options.get("peers", ""))
+    made = []
+    for row_name, row in _chosen(load_results(name, folder), row_names):
+        label = str(row.get("label", row_name.replace("_", " "))).replace("`", "")
+        value = row.get(column.key)
+        if not isinstance(value, int | float | None):
+            raise ResultsError(f"{name}: {column.key} is {value!r}: no bar shows that")
+        said = _formatted(value, column.format)
+        made.append(Bar(label, value, said, peer=row_name in peers))
+    measured = any(bar.value is not None for bar in made)
+    return (column.heading, made) if measured else None
+
+
+def _chosen(
+    stored: dict[str, Any] | None, row_names: Sequence[str]
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the named rows, or all; one that was not measured is empty."""
+    found = {str(row.get("name")): row for row in stored["rows"]} if stored else {}
+    return [(name, found.get(name, {})) for name in row_names or found]
+
+
+def names(text: str) -> list[str]:
+    """Read names with commas between them."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def provenance(stored: dict[str, Any] | None) -> str:

@@ -44,6 +44,8 @@ Because of the *guard*.
 :::{results} tiny
 :rows: fast, slow
 :columns: label=Kernel | ms:.2f=Time (ms)
+:plot: ratio:.0%=Of a copy
+:peers: slow
 :::
 
 On {result}`tiny/meta/device`: {result}`tiny/fast/ms:.1f` against
@@ -57,7 +59,7 @@ __global__ void k() {}
 
 RESULTS = (
     '{"device": "NVIDIA H200", "date": "2026-11-21",'
-    ' "rows": [{"name": "fast", "label": "The fast one", "ms": 1.234}]}'
+    ' "rows": [{"name": "fast", "label": "The `fast` one", "ms": 1.234, "ratio": 0.5}]}'
 )
 
 
@@ -96,6 +98,8 @@ def test_a_page_says_what_is_declared_and_stored(tmp_path: Path) -> None:
     assert "Because of the <em>guard</em>." in html
     assert '<td class="text-right"><p>1.23</p></td>' in html
     assert "<em>not measured</em>" in html
+    assert 'aria-label="Of a copy. The fast one: 50%; slow: not measured."' in html
+    assert html.count('class="kw-ours"') == 1 and 'class="kw-peer"' not in html
     assert "Measured on NVIDIA H200, on 2026-11-21." in html
     assert '<span class="kw-result">NVIDIA H200</span>' in html
     assert '<span class="nd">%%cuda</span>' in html
@@ -115,6 +119,8 @@ def test_each_mistake_in_a_chapter_fails_the_build_with_its_line(
     mistakes = {
         ":::{exercise} none\n:::": "no exercise is declared as 'none'",
         ":::{results} tiny\n:columns: x\n:::": "a column is key=Heading",
+        ":::{results} tiny\n:columns: ms=A\n:plot: ms=A | ms=B\n:::": "shows one",
+        ":::{results} tiny\n:columns: ms=A\n:plot: label=A\n:::": "no bar shows",
         "{result}`tiny/x`": "a result is file/row/key",
         "{result}`tiny/fast/label:.2f`": "has no format '.2f'",
     }

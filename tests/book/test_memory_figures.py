@@ -12,12 +12,16 @@ import kernelwright as kw
 from kernelwright.draw import (
     access_map,
     bank_map,
+    explore_blocking,
     explore_tile,
+    lane_map,
     sector_map,
     shuffle_steps,
     tile_layout,
 )
 from kernelwright.trace.report import TraceReport
+from kernelwright.trace.triton import TritonReport
+from tests.kernelwright.trace.triton import kernels
 
 COLUMN = """
 __global__ void column(const float* x, float* out) {
@@ -31,18 +35,45 @@ __global__ void column(const float* x, float* out) {
 """
 
 
+HALVED = """
+__global__ void halved(const float* x, float* out) {
+    __shared__ float part[64];
+    int t = threadIdx.x;
+    part[t] = x[t];
+    for (int stride = 32; stride > 0; stride /= 2) {
+        __syncthreads();
+        if (t < stride) part[t] += part[t + stride];
+    }
+    if (t == 0) out[0] = part[0];
+}
+"""
+
+
+def halved() -> TraceReport:
+    kernel = kw.cuda.compile(HALVED, backend="emulator")["halved"]
+    return kernel.trace[1, 64](torch.arange(64.0), torch.empty(1))
+
+
 def traced() -> TraceReport:
     kernel = kw.cuda.compile(COLUMN, backend="emulator")["column"]
     x = torch.arange(1024.0)
     return kernel.trace[1, (32, 8)](x, torch.empty_like(x))
 
 
+def programs() -> TritonReport:
+    x, out = torch.arange(30.0), torch.empty(30)
+    return kw.trace_triton(kernels.twice)[(4,)](x, out, 30, BLOCK=8)
+
+
 FIGURES: dict[str, Callable[[], object]] = {
     "access_map": lambda: access_map(traced()),
+    "program_map": lambda: access_map(programs(), columns=8),
     "sector_map": lambda: sector_map(traced()),
     "bank_map": lambda: bank_map(traced()),
+    "lane_map": lambda: lane_map(halved(), halved()),
     "tile_layout": lambda: tile_layout(32, 32, padding=1),
     "shuffle_steps": lambda: shuffle_steps(range(32)),
+    "explore_blocking": lambda: explore_blocking(sums=(1, 8)).figure(),
     "explore_tile": lambda: explore_tile(paddings=(0, 1)).figure(),
 }
 
@@ -105,7 +136,9 @@ def test_they_fit_the_page(page: Page) -> None:
     for name in FIGURES:
         box = page.locator(f"#{name} .kw-scroll")
         drawn = box.locator("svg").bounding_box()
-        assert drawn is not None and drawn["width"] >= 500
+        # A narrow map is whole on a phone.
+        least = 350 if name == "program_map" else 500
+        assert drawn is not None and drawn["width"] >= least
         assert box.get_attribute("tabindex") == "0"
 
 
@@ -125,6 +158,18 @@ def test_play_goes_through_the_steps_and_pauses(page: Page) -> None:
     assert button.inner_text() == "Play"
     assert seen(figure) == "1@0.4,2@1"
     assert "step 2 of 4" in figure.locator("output").inner_text()
+
+
+def test_the_last_program_s_masked_lanes_are_seen_on_every_screen(page: Page) -> None:
+    figure = page.locator("#program_map")
+    slider = figure.locator("input")
+    slider.focus()
+    page.keyboard.press("End")
+    assert "2 lanes masked off" in figure.locator("output").inner_text()
+    dashed = figure.locator('g[data-frame="4"] .kw-masked').bounding_box()
+    frame = figure.locator(".kw-scroll").bounding_box()
+    assert dashed is not None and frame is not None
+    assert dashed["x"] + dashed["width"] <= frame["x"] + frame["width"]
 
 
 def test_nothing_is_left_behind_in_the_page(page: Page) -> None:

@@ -16,6 +16,7 @@ from autograder.authoring import box, results
 from autograder.authoring.regions import RegionError, read_region
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
+from kernelwright.draw.bars import Bar, bars
 
 
 class Folded(nodes.General, nodes.Element):
@@ -118,30 +119,36 @@ class Solution(_Ours):
 
 
 class Results(_Ours):
-    """``{results} name``: a table of stored measurements."""
+    """``{results} name``: a table of stored measurements, and a plot of one column."""
 
     has_content = False
     option_spec: ClassVar = {
         "rows": directives.unchanged,
         "columns": directives.unchanged_required,
+        "plot": directives.unchanged_required,
+        "plot-rows": directives.unchanged_required,
+        "peers": directives.unchanged_required,
     }
 
     def run(self) -> list[nodes.Node]:
-        """Return the table."""
-        rows = [r.strip() for r in self.options.get("rows", "").split(",")]
+        """Return the plot, where one is asked for, and the table."""
+        name, folder = self.arguments[0].strip(), self.root() / "benchmarks/results"
+        rows = results.names(self.options.get("rows", ""))
+        frame = nodes.container(classes=["kw-results"])
         try:
             columns = results.parse_columns(self.options.get("columns", ""))
-            table = results.table(
-                self.arguments[0].strip(),
-                [row for row in rows if row],
-                columns,
-                self.root() / "benchmarks/results",
-            )
+            if plot := results.plot(name, self.options, folder):
+                frame += self.drawn(*plot)
+            table = results.table(name, rows, columns, folder)
         except results.ResultsError as error:
             raise self.error(str(error)) from None
-        frame = nodes.container(classes=["kw-results"])
         self.markdown(table.markdown(), frame)
         return [frame]
+
+    def drawn(self, heading: str, shares: list[Bar]) -> nodes.Node:
+        """Return the bars of the column that ``:plot:`` names."""
+        html = f'<div class="kw-plot">{bars(shares, heading)}</div>'
+        return nodes.raw("", html, format="html")
 
 
 class Questions(_Ours):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,25 @@ def test_a_table_of_results_says_what_was_not_measured(setting: Setting) -> None
         "",
         "*Measured on NVIDIA H200, with torch 2.13.0, on 2026-11-21.*",
     ]
+
+
+def test_a_plot_of_results_travels_with_its_words(setting: Setting) -> None:
+    """As data in the text: JupyterLab shows no SVG that is attached."""
+    text = (
+        ":::{results} tiny\n:rows: fast, slow\n:columns: label=K | ms:.2f=ms\n"
+        ":plot: ms:.1f=Of a copy\n:::"
+    )
+    first, *_, source, _, last = plain(text, setting).splitlines()
+    name = last.partition(":")[0]
+    assert first == f"![The fast one: 1.2; slow: not measured.]{name}"
+    assert source.startswith("*Measured on") and not setting.attachments
+    data = last.removeprefix(f"{name}: <data:image/svg+xml;base64,").removesuffix(">")
+    drawn = base64.b64decode(data, validate=True).decode()
+    assert "Of a copy" in drawn and 'fill="#fff"' in drawn
+    one = text.removesuffix(":::") + ":plot-rows: fast\n:::"
+    assert plain(one, setting).startswith("![The fast one: 1.2.]")
+    none = one.replace("plot-rows: fast", "plot-rows: slow")
+    assert plain(none, setting).startswith("| K | ms |")
 
 
 def test_a_figure_travels_inside_the_notebook(setting: Setting) -> None:
