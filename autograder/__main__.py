@@ -1,4 +1,4 @@
-"""``python -m autograder grade``: what ``make grade`` calls."""
+"""``python -m autograder grade``: what ``make grade`` calls; ``class`` for a class."""
 
 from __future__ import annotations
 
@@ -27,23 +27,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default="chapters",
         help="a folder of notebooks, one notebook, or `solutions` (default: chapters)",
     )
-    grade.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        help="exercise or chapter, by its name; where a chapter has an exercise of its "
-        "own name, CHAPTER/EXERCISE is that exercise (vector_add/vector_add)",
-    )
-    grade.add_argument("--seed", type=int, help="replay what was drawn from this seed")
-    grade.add_argument(
-        "--out", type=Path, default=Path("grades"), help="where to write"
-    )
-    grade.add_argument(
-        "--device", choices=("cpu", "cuda"), help="default: what is here"
-    )
+    many = commands.add_parser("class", help="grade all submissions in a folder")
+    many.add_argument("folder", type=Path, help="a folder or .ipynb for each student")
+    for command in (grade, many):
+        _add_shared(command)
     options = parser.parse_args(arguments)
     only = [name for text in options.only for name in re.split(r"[,\s]+", text) if name]
     try:
+        if options.command == "class":
+            return _grade_class(
+                options.folder, only, options.seed, options.out, options.device
+            )
         return _grade(
             options.submission, only, options.seed, options.out, options.device
         )
@@ -57,6 +51,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"Grading stopped: {error}", file=sys.stderr)
         return NOT_GRADED
+
+
+def _add_shared(command: argparse.ArgumentParser) -> None:
+    """Add the options that one submission and a class have in common."""
+    command.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        help="exercise or chapter, by its name; where a chapter has an exercise of its "
+        "own name, CHAPTER/EXERCISE is that exercise (vector_add/vector_add)",
+    )
+    command.add_argument(
+        "--seed", type=int, help="replay what was drawn from this seed"
+    )
+    command.add_argument(
+        "--out", type=Path, default=Path("grades"), help="where to write"
+    )
+    command.add_argument(
+        "--device", choices=("cpu", "cuda"), help="default: what is here"
+    )
 
 
 def _grade(
@@ -110,6 +124,44 @@ def _grade(
         print(f"Report: {out / REPORT} ({seconds:.0f} s)", flush=True)
     failed = [r for r in record.results if r.status == "infrastructure error"]
     return NOT_GRADED if failed else OK
+
+
+def _grade_class(
+    folder: Path, only: list[str], seed: int | None, out: Path, device: str | None
+) -> int:
+    from autograder.classroom import TABLE, Graded, grade_class, submissions
+    from autograder.grade import select
+    from autograder.judge import Judge
+    from autograder.submission import References
+    from autograder.words import clean
+    from autograder.worker import system
+    from autograder.workers import warm_toolchain
+
+    try:
+        total = len(submissions(folder))
+        exercises = select(only, References())
+        opened = Judge(seed=seed, device=device)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    system.set_dumpable(False)
+    done = 0
+
+    def say(row: Graded) -> None:
+        nonlocal done
+        done += 1
+        points = f"{row.earned:g} of {row.possible:g}"
+        told = f"[{done}/{total}] {row.name}: {row.trouble or points}"
+        print(clean(told, 400), flush=True)
+
+    with opened as judge:
+        judge.server.start()
+        print(f"Grading {total} submissions, seed {judge.seed}", flush=True)
+        print(f"Sandbox: {judge.server.tier.words}", flush=True)
+        warm_toolchain(judge.device)
+        rows = grade_class(folder, exercises, judge, out, say)
+    print(f"Table: {out / TABLE}; a report for each: {out}/*/report.html")
+    return NOT_GRADED if any(row.failed for row in rows) else OK
 
 
 if __name__ == "__main__":

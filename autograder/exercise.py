@@ -111,19 +111,29 @@ class Count:
     Triton's kernels only ``bytes`` are known.
 
     Args:
-        metric: ``sectors_per_request``, ``wavefronts_per_request``, ``bytes`` or
-            ``barriers`` (which a block waits at, whatever the memory).
+        metric: ``sectors_per_request``, ``wavefronts_per_request``, ``bytes``,
+            ``lanes_per_request`` (of a warp's 32, how many take part: the more the
+            better), or of a block as a whole, whatever the memory: ``barriers``,
+            ``shuffles``, ``products`` (of tensor cores), ``matrix_loads``
+            (``ldmatrix``).
         space: ``global`` or ``shared``.
         op: ``load`` or ``store``; an asynchronous copy is a load from global memory.
-        at_most: the most that earns the points.
+        at_most: the most that earns the points; ``None`` where more is no harm.
         ideal: what the best kernel shows, printed beside.
+        at_least: the least that earns them; ``None`` where less is no harm.
     """
 
     metric: str
     space: str
     op: str
-    at_most: float
-    ideal: float
+    at_most: float | None = None
+    ideal: float = 0.0
+    at_least: float | None = None
+
+    def earned_by(self, got: float) -> bool:
+        """Say whether a figure earns the points."""
+        enough = self.at_least is None or got >= self.at_least
+        return enough and (self.at_most is None or got <= self.at_most)
 
 
 @dataclass(frozen=True)
@@ -136,12 +146,15 @@ class Structure:
         lacks: none may occur.
         message: what to tell the learner when it is not so.
         arch: the chip it is compiled for; needs no GPU.
+        runs_no: in Python, parts of the names of torch's operations, none of which may
+            run while the answer is called, under whatever name: ``logsumexp``.
     """
 
     holds: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     message: str = ""
     arch: str = "sm_90"
+    runs_no: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,7 +171,12 @@ class Speed:
         families: bands of a GPU family that differ from these, by its name:
             ``turing``, ``ampere``, ``ada``, ``hopper``, ``blackwell``.
         unknown: bands on a GPU that the data-sheet table does not know, as a
-            fraction of its measured copy bandwidth; ``None`` keeps ``bands``.
+            fraction of its measured copy bandwidth, or of the peer's rate where
+            operations are counted; ``None`` keeps ``bands``.
+        flops: operations that the work must do, from the case, where those bound it
+            and not its bytes (2 m n k for a matrix product); ``None`` where bytes do.
+        unit: which of the data sheet's peaks bounds them: ``fp32`` outside the
+            matrix units, or ``half`` for 16-bit products with float32 sums.
     """
 
     peer: str
@@ -168,6 +186,8 @@ class Speed:
     run_peer: Callable[[Arguments], object] | None = None
     families: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     unknown: Mapping[str, float] | None = None
+    flops: Callable[[Case], int] | None = None
+    unit: Literal["fp32", "half"] = "fp32"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from autograder.branches import two_programs
+from autograder.compiled import compiled_kernels
 from autograder.evidence import emulator_says, toolchain_is_missing, writer_of
-from autograder.exercise import Case, NearMiss
+from autograder.exercise import Case, NearMiss, Structure
 from autograder.oracle import cases_of
 from autograder.picture import picture
 from autograder.results import Gate
@@ -41,14 +43,20 @@ _EXPLORE_S = 3.0
 def pass_through(run: Run, progress: Progress) -> list[Gate]:
     """Take an answer through every gate that can be judged here."""
     progress("compiling")
+    if run.device == "cpu" and run.exercise.language == "cuda":
+        said = next(filter(None, (two_programs(c.source) for c in run.cells)), "")
+        if said:
+            words = {"words": "two programs in one"}
+            return [Gate("compiles", "failed", said, words)]
     passed, trace = _compile_and_try(run, progress)
     if not _fine(passed):
         return passed
     # What must stand in the machine code is part of being right, as the counts are
-    # not: it is asked first.
-    if run.exercise.structure:
+    # not: it is asked first. The emulator takes more of C++ than a GPU does.
+    unseen = run.device == "cpu" and run.exercise.language == "cuda"
+    if run.exercise.structure or unseen:
         progress("reading its machine code")
-        passed.append(_structure(run))
+        passed.append(_structure(run, trace))
         if not _fine(passed):
             return passed
     if run.exercise.counts:
@@ -73,21 +81,24 @@ def _compile_and_try(run: Run, progress: Progress) -> tuple[list[Gate], Trace | 
         except WorkerEnded as ended:
             gate = Gate("compiles", ended.status, ended.message)
             worker.end()
-            run.printed = worker.capture.text()
+            run.printed = worker.capture.of_the_answer()
             return [gate], None
         if trouble is not None:
             worker.end()
-            run.printed = worker.capture.text()
+            run.printed = worker.capture.of_the_answer()
             return [_compile_gate(run, trouble)], None
         progress("tracing")
         sound, trace = check_sound(run, worker)
         passed = [Gate("compiles", "passed"), sound]
         if sound.status in _FINE:
-            passed.append(_right(run, worker, progress))
+            right = _right(run, worker, progress)
+            if right.status == "failed" and trace is not None and trace.notes:
+                right = replace(right, message=f"{right.message} {trace.notes[0]}.")
+            passed.append(right)
         elif sound.status == "failed" and run.device == "cpu":
             more = _what_comes_of_it(run, worker)
             passed[-1] = replace(sound, message=f"{sound.message}{more}")
-    run.printed = worker.capture.text()
+    run.printed = worker.capture.of_the_answer()
     return passed, trace
 
 
@@ -221,11 +232,15 @@ def _wrong_gate(run: Run, name: str, tried: Tried, near: NearMiss | None) -> Gat
     return Gate("right", "failed", message, detail)
 
 
-def _structure(run: Run) -> Gate:
-    """Read the machine code that the real compiler makes of the answer."""
+def _structure(run: Run, trace: Trace | None) -> Gate:
+    """Read the machine code that the real compiler makes of the answer.
+
+    What stands in it must also have run: in the first case, as the trace saw it.
+    """
     if run.exercise.language == "python":
         return _names(run)
-    for wanted in run.exercise.structure:
+    asked = run.exercise.structure or (Structure(),)
+    for wanted in asked:
         request: Header = {
             "op": "sass",
             "source": run.cells[-1].source,
@@ -245,7 +260,10 @@ def _structure(run: Run) -> Gate:
             if missing_tool and toolchain_is_missing(run, request):
                 return Gate("structure", "not checked", message)
             message = f"compiled for {wanted.arch}: {message}"
-            return Gate("structure", "failed", message)
+            if "without execution space annotations" in message:
+                message += _NO_SPACE
+            words = {"words": "does not compile for a GPU"}
+            return Gate("structure", "failed", message, words)
         code = instructions(blobs[0].decode("utf-8", "replace") if blobs else "")
         missing = [h for h in wanted.holds if not any(c.startswith(h) for c in code)]
         present = [h for h in wanted.lacks if any(c.startswith(h) for c in code)]
@@ -256,8 +274,34 @@ def _structure(run: Run) -> Gate:
                 wanted.message or _structure_words(missing, present, wanted.arch),
                 {"missing": missing, "present": present, "arch": wanted.arch},
             )
-    arches = ", ".join(dict.fromkeys(s.arch for s in run.exercise.structure))
+        idle = [h for h in wanted.holds if not _was_reached(h, trace)]
+        if idle:
+            return Gate(
+                "structure",
+                "failed",
+                f"The machine code for {wanted.arch} holds {idle[0]}, and no thread "
+                f"came to it. {wanted.message}".rstrip(),
+                {"missing": idle, "present": [], "arch": wanted.arch},
+            )
+    arches = ", ".join(dict.fromkeys(s.arch for s in asked))
     return Gate("structure", "passed", f"machine code for {arches}")
+
+
+# What a trace counts of a block, by the instruction that does it.
+_COUNTED = {"SHFL": "shuffles", "HMMA": "products", "LDSM": "matrix_loads"}
+
+
+def _was_reached(mnemonic: str, trace: Trace | None) -> bool:
+    """Say whether an instruction ran, as far as a trace can tell."""
+    counted = _COUNTED.get(mnemonic.split(".")[0])
+    return trace is None or counted is None or trace.by_block.get(counted, 0.0) > 0
+
+
+# The emulator runs a host function like any other; a GPU has none.
+_NO_SPACE = (
+    " Write __device__ in front of a function that a kernel calls, and __constant__ "
+    "or constexpr in front of a table that it reads."
+)
 
 
 def _names(run: Run) -> Gate:
@@ -286,6 +330,9 @@ def _names(run: Run) -> Gate:
                 wanted.message or f"The cell {' and '.join(parts)}.",
                 {"missing": missing, "present": present},
             )
+    if run.device == "cpu" and run.kernels:
+        # Triton's interpreter takes more of Python than its compiler does.
+        return compiled_kernels(run)
     return Gate("structure", "passed", "the names that it uses")
 
 

@@ -218,7 +218,8 @@ def _parts(exercise: Exercise, passed: list[Gate], device: str) -> tuple[Part, .
     shares = {name: exercise.shares[name] for name, has in declared.items() if has}
     total = sum(shares.values())
     by_name = {gate.name: gate for gate in passed}
-    needed = ["compiles", "right", *(["structure"] if exercise.structure else [])]
+    compiled = exercise.structure or "structure" in by_name
+    needed = ["compiles", "right", *(["structure"] if compiled else [])]
     # A gate that was not reached is not passed.
     correct = all(
         (gate := by_name.get(name)) is not None and gate.status in _FINE
@@ -235,7 +236,7 @@ def _parts(exercise: Exercise, passed: list[Gate], device: str) -> tuple[Part, .
             gate = by_name.get("counts" if name == "counts" else "fast")
             # What could have been counted or timed here is lost with what failed
             # before it.
-            lost = name == "counts" and traceable(exercise, device)
+            lost = name == "counts" and traceable(exercise)
             lost |= name == "speed" and device == "cuda"
             earned = _earned(gate, points, lost and not broken)
         parts.append(Part(name, points, earned))

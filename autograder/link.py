@@ -63,6 +63,11 @@ class Capture:
         parts.append(self.tail.decode("utf-8", "replace"))
         return "".join(parts)
 
+    def of_the_answer(self) -> str:
+        """Return it without the last words of a heap that the answer damaged."""
+        lines = self.text().splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith(_HEAP_DAMAGED))
+
 
 class Worker:
     """One worker process: requests in, bytes out, all by a deadline."""

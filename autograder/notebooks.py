@@ -146,4 +146,6 @@ def _source(cell: dict[str, Any]) -> str | None:
         return None
     # JSON can hold half a character; no file and no terminal can.
     source = source.encode("utf-8", "replace").decode("utf-8")
+    # What an editor puts before a text that it saved; no compiler expects it.
+    source = source.removeprefix("\ufeff")
     return source if len(source) <= LARGEST_CELL else source[: LARGEST_CELL + 1]

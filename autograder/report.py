@@ -115,34 +115,47 @@ def gate_html(gate: Gate, source: str = "") -> str:
 
 
 def _roof(record: Record) -> str:
-    """Draw each timed kernel's bandwidth below the roof: the measured copy."""
-    timed: list[tuple[str, float, float]] = []
+    """Draw each timed kernel's rate below what it was measured against."""
+    timed: dict[tuple[str, str], list[tuple[str, float, float]]] = {}
     for result in record.results:
         gate = result.gate("fast")
         detail = gate.detail if gate else {}
-        own, peer = detail.get("gbps"), detail.get("peer_gbps")
+        counted = isinstance(detail.get("tflops"), float)
+        rate, unit = ("tflops", "TFLOP/s") if counted else ("gbps", "GB/s")
+        own, peer = detail.get(rate), detail.get(f"peer_{rate}")
         if isinstance(own, float) and isinstance(peer, float) and own and peer:
-            timed.append((result.exercise, own, peer))
+            name = str(detail.get("peer") or "copy") if counted else "copy"
+            timed.setdefault((name, unit), []).append((result.exercise, own, peer))
     if not timed:
         return ""
+    drawn = (_bars(peer, unit, kernels) for (peer, unit), kernels in timed.items())
+    return "<h2>Under the roof</h2>" + "".join(drawn)
+
+
+def _bars(name: str, unit: str, timed: list[tuple[str, float, float]]) -> str:
+    """Draw a bar for each kernel, and a line for what all are measured against."""
     roof = max(peer for _, _, peer in timed)
     most = max(roof, *(own for _, own, _ in timed))
     height = 26 * len(timed) + 30
+    digits = 0 if unit == "GB/s" else 1
     bars = "".join(
-        f'<text x="0" y="{26 * i + 41}">{escape(name)}</text>'
+        f'<text x="0" y="{26 * i + 41}">{escape(kernel)}</text>'
         f'<rect class="kw-bar" x="170" y="{26 * i + 28}" height="18" '
         f'width="{380 * own / most:.1f}"/>'
         f'<text x="{176 + 380 * own / most:.1f}" y="{26 * i + 41}">'
-        f"{own:,.0f} GB/s</text>"
-        for i, (name, own, _) in enumerate(timed)
+        f"{own:,.{digits}f} {unit}</text>"
+        for i, (kernel, own, _) in enumerate(timed)
     )
     x = 170 + 380 * roof / most
+    what = "Bandwidth" if unit == "GB/s" else "Arithmetic rate"
+    against = "the measured copy bandwidth" if unit == "GB/s" else escape(name)
     return (
-        '<h2>Under the roof</h2><div class="scroll"><svg class="kw-roof" role="img" '
-        f'width="660" viewBox="0 0 660 {height}"><title>Bandwidth of each kernel '
-        f"against the measured copy bandwidth</title>{bars}"
+        '<div class="scroll"><svg class="kw-roof" role="img" '
+        f'width="660" viewBox="0 0 660 {height}"><title>{what} of each kernel '
+        f"against {against}</title>{bars}"
         f'<line x1="{x:.1f}" x2="{x:.1f}" y1="20" y2="{height}"/>'
-        f'<text x="{x - 160:.1f}" y="14">copy: {roof:,.0f} GB/s measured</text>'
+        f'<text x="{x:.1f}" y="14" text-anchor="end">{escape(name)}: '
+        f"{roof:,.{digits}f} {unit} measured</text>"
         "</svg></div>"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from autograder.exercise import Case, Exercise
 from autograder.link import Worker
@@ -24,10 +25,11 @@ class Run:
     speed_budget_s: float
     cases: list[tuple[str, bool]] = field(default_factory=list)
     printed: str = ""
+    kernels: list[Any] = field(default_factory=list)
 
     def try_case(self, worker: Worker, case: Case, purpose: str) -> Tried:
         """Try one case in a worker that holds the answer."""
-        return try_case(
+        tried = try_case(
             worker,
             self.exercise,
             case,
@@ -36,3 +38,5 @@ class Run:
             device=self.device,
             deadlines=self.deadlines,
         )
+        self.kernels += [kind for kind in tried.kernels if kind not in self.kernels]
+        return tried

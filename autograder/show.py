@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import dataclass
 from html import escape
@@ -62,7 +63,9 @@ class Hint:
         return "\n".join(textwrap.wrap(f"{self._head()}: {self.text}", 88))
 
     def _repr_html_(self) -> str:
-        return _box("muted", f"<b>{self._head()}.</b> {escape(self.text)}")
+        # As everywhere in what is declared: between backticks stands code.
+        text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(self.text))
+        return _box("muted", f"<b>{self._head()}.</b> {text}")
 
     def _head(self) -> str:
         again = ", the last" if self.again or self.number == self.of else ""

@@ -10,6 +10,11 @@ from kernelwright.emulator.source import mask
 _HEAD = re.compile(r"\b(if|for)\s*\(")
 # One = that is no part of ==, <=, >=, != or of an assigning operator such as +=.
 _ASSIGNS = re.compile(r"(?<![=!<>+\-*/%&|^])=(?!=)")
+# A variable of a thread's own; shared ones are watched by the trace, and what stands in
+# global memory begins as 0.
+_LOCAL = re.compile(
+    r"(?:^|[;{}])\s*(?:unsigned\s+)?(?:float|double|int|unsigned|__half)\s+([^;{}()]*);"
+)
 
 
 def slips(source: str) -> list[str]:
@@ -32,6 +37,24 @@ def slips(source: str) -> list[str]:
                 f"line {line}: `{shown}` stores a value, it does not compare: to "
                 "compare, write ==."
             )
+    return found + _begun_with_nothing(text, source)
+
+
+def _begun_with_nothing(text: str, source: str) -> list[str]:
+    """Name locals that are declared with no value and added to at once."""
+    found: list[str] = []
+    for declared in _LOCAL.finditer(text):
+        for name in declared[1].split(","):
+            name = name.strip()
+            if not name.isidentifier():
+                continue
+            use = re.search(rf"(?<![\w.>]){name}\b\s*(.?.?)", text[declared.end() :])
+            if use and use[1] in ("+=", "-=", "*=", "++"):
+                line = source.count("\n", 0, declared.start(1)) + 1
+                found.append(
+                    f"line {line}: `{name}` is declared with no value and added to: it "
+                    "begins with whatever its register held. Say where it begins, = 0."
+                )
     return found
 
 

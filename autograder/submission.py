@@ -152,9 +152,13 @@ class Notebooks:
             if not self.path.exists() or self._holds(exercise):
                 return self.path
             return None
-        found = sorted(self.path.glob(f"[0-9][0-9]_{exercise.stem}.ipynb"))
-        plain = self.path / f"{exercise.stem}.ipynb"
-        return found[0] if found else plain if plain.exists() else None
+        stem = exercise.stem
+        # The last two are what browsers and JupyterLab make of a second copy.
+        for form in (f"[0-9][0-9]_{stem}", stem, f"*{stem} (*)", f"*{stem}-Copy*"):
+            found = sorted(self.path.glob(f"{form}.ipynb"))
+            if found:
+                return found[0]
+        return None
 
     def _holds(self, exercise: Exercise) -> bool:
         """Say whether a single notebook is the exercise's chapter.

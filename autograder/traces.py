@@ -7,12 +7,12 @@ trace is none, and no trace is never a pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autograder.words import clean
-from autograder.worker.wire import Header
+from autograder.worker.wire import BY_BLOCK, Header
 
 _SPACES = ("global", "shared", "local", "constant")
 _OPS = ("load", "store", "atomic", "async copy")
@@ -37,6 +37,7 @@ class Access:
     ideal_sectors: float
     ideal_wavefronts: float
     buffer: str
+    lanes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -68,20 +69,25 @@ class Found:
 
 @dataclass(frozen=True)
 class Trace:
-    """One traced launch, or one call whose kernels were watched."""
+    """One traced launch, or one call whose kernels were watched.
+
+    ``by_block`` holds what all threads of a block do together, on average over blocks.
+    Notes say where what ran it is known to differ from a GPU.
+    """
 
     accesses: tuple[Access, ...]
     problems: tuple[Found, ...]
-    barriers: float
+    by_block: Mapping[str, float]
     launches: int
+    notes: tuple[str, ...] = ()
 
     def total(self, metric: str, space: str, op: str) -> float | None:
         """Return a metric over all accesses of a kind; ``None`` where there are none.
 
         An asynchronous copy is a load from global memory.
         """
-        if metric == "barriers":
-            return self.barriers
+        if metric in BY_BLOCK:
+            return self.by_block.get(metric, 0.0)
         ops = ("load", "async copy") if (space, op) == ("global", "load") else (op,)
         chosen = [a for a in self.accesses if a.space == space and a.op in ops]
         requests = sum(a.requests for a in chosen)
@@ -93,6 +99,8 @@ class Trace:
             return sum(a.sectors for a in chosen) / requests
         if metric == "wavefronts_per_request":
             return sum(a.wavefronts for a in chosen) / requests
+        if metric == "lanes_per_request":
+            return sum(a.lanes * a.requests for a in chosen) / requests
         raise ValueError(f"no trace counts {metric!r}")
 
     def worst(self, metric: str, space: str, op: str) -> int:
@@ -102,6 +110,9 @@ class Trace:
             weights = [(a.sectors / max(1, a.requests), a.line) for a in chosen]
         elif metric == "wavefronts_per_request":
             weights = [(a.wavefronts / max(1, a.requests), a.line) for a in chosen]
+        elif metric == "lanes_per_request":
+            # The lanes that rest, over all requests.
+            weights = [((32 - a.lanes) * a.requests, a.line) for a in chosen]
         else:
             weights = [(float(a.bytes), a.line) for a in chosen]
         # The earliest of equals.
@@ -119,9 +130,16 @@ def read_trace(answer: Header) -> Trace:
     return Trace(
         tuple(_access(item) for item in accesses),
         tuple(_found(item) for item in problems),
-        _real(answer.get("barriers")),
+        _by_block(answer.get("by_block")),
         _count(answer.get("launches")),
+        tuple(clean(note, 500) for note in _list(answer.get("notes", []), 10)),
     )
+
+
+def _by_block(item: Any) -> dict[str, float]:
+    if not isinstance(item, dict):
+        raise NoTrace("what blocks do is not an object")
+    return {name: _real(item.get(name, 0.0)) for name in BY_BLOCK}
 
 
 def _access(item: Any) -> Access:
@@ -141,6 +159,7 @@ def _access(item: Any) -> Access:
         ideal_sectors=_real(item.get("ideal_sectors")),
         ideal_wavefronts=_real(item.get("ideal_wavefronts")),
         buffer=clean(item.get("buffer"), 100),
+        lanes=_real(item.get("lanes", 0.0)),
     )
 
 

@@ -11,7 +11,13 @@ import torch
 
 from autograder.exercise import Case, Exercise, Problem, Value
 from autograder.oracle import Verdict, draw, judge, poison
-from autograder.words import return_trouble, trouble_message, whole
+from autograder.words import (
+    not_by_kernels,
+    not_its_own,
+    return_trouble,
+    trouble_message,
+    whole,
+)
 from autograder.worker.tensors import dtype_name, span, to_bytes
 from autograder.worker.wire import Header
 from autograder.workers import InfrastructureError, Worker
@@ -19,6 +25,7 @@ from autograder.workers import InfrastructureError, Worker
 # What is compared with the reference is held in memory: a declaration over this is
 # a mistake of the course's.
 _LARGEST_OUTPUT = 1 << 30
+_MOST_KERNELS = 8
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,7 @@ class Tried:
         problem: the case's values, to ask further questions with.
         poisons: what each output held before.
         detail: facts about the trouble.
+        kernels: which Triton kernels were launched, and for what kinds of arguments.
     """
 
     trouble: str = ""
@@ -67,6 +75,7 @@ class Tried:
     problem: Problem | None = None
     poisons: dict[str, bytes] = field(default_factory=dict)
     detail: dict[str, Any] = field(default_factory=dict)
+    kernels: tuple[Any, ...] = ()
 
     @property
     def right(self) -> bool:
@@ -119,6 +128,7 @@ def try_case(
     poisons = poisons_for(exercise, problem, seed)
     header, blobs = pack_problem(exercise, problem, poisons, device)
     header |= {"op": "run", "deadline_s": deadlines.kernel}
+    header["operations"] = any(wanted.runs_no for wanted in exercise.structure)
     sizes = [_bytes_of(o.shape, o.dtype) for o in problem.outputs.values()]
     answer, data = worker.ask(header, blobs, deadline_s=deadlines.case, sizes=sizes)
     if answer.get("ok") is not True:
@@ -150,17 +160,15 @@ def try_case(
         dict(zip(problem.outputs, data, strict=True)),
         poisons,
     )
-    asked = verdict.right and any(data) and _asks_for_triton(exercise)
-    if asked and not whole(answer.get("launches")):
-        return Tried(trouble=_NOT_LAUNCHED, kind="return", problem=problem)
-    return Tried(verdict=verdict, problem=problem, poisons=poisons)
-
-
-_NOT_LAUNCHED = (
-    "the values are right, and no Triton kernel made them: no Triton kernel was "
-    "launched. Call yours with its grid, kernel[(programs,)](...), and return the "
-    "tensor that it wrote."
-)
+    if any(data) and _asks_for_triton(exercise):
+        trouble = not_by_kernels(answer, exercise.name, verdict.right)
+        if trouble:
+            return Tried(trouble=trouble, kind="return", problem=problem)
+    if verdict.right and (trouble := not_its_own(answer, exercise)):
+        return Tried(trouble=trouble, kind="return", problem=problem)
+    listed = answer.get("kernels")
+    kernels = tuple(listed[:_MOST_KERNELS]) if isinstance(listed, list) else ()
+    return Tried(verdict=verdict, problem=problem, poisons=poisons, kernels=kernels)
 
 
 def _asks_for_triton(exercise: Exercise) -> bool:

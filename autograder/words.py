@@ -134,6 +134,58 @@ def return_trouble(
     return ""
 
 
+def not_by_kernels(answer: dict[str, Any], name: str, right: bool) -> str:
+    """Say that something else than Triton kernels made what came back; '' if they did.
+
+    Args:
+        answer: a worker's, with its launches and where their numbers came from.
+        name: the function's.
+        right: whether the values are; a wrong answer has its own message, unless
+            nothing was launched at all.
+    """
+    if not whole(answer.get("launches")):
+        begin = (
+            "the values are right, and no Triton kernel made them: " if right else ""
+        )
+        return (
+            f"{begin}no Triton kernel was launched. Call yours with its grid, "
+            "kernel[(programs,)](...), and return the tensor that it wrote."
+        )
+    found = answer.get("origins")
+    if not right or not isinstance(found, dict) or not found:
+        return ""
+    kernel, given = clean(found.get("kernel"), 100), clean(found.get("name"), 100)
+    if found.get("kind") == "argument":
+        return (
+            "the values are right, and your kernels did not make all of them: "
+            f"{kernel} is given {given}, which is no input and which no kernel wrote. "
+            "Give your kernels the inputs, and let them compute the rest."
+        )
+    if found.get("kind") == "numbers":
+        return (
+            f"the values are right, and {kernel} is handed them as numbers. Give your "
+            "kernels the inputs, and let them compute what they store."
+        )
+    return (
+        f"the values are right, and they are not what a kernel stored: {name} returns "
+        "something else. Return the tensor that your kernel wrote."
+    )
+
+
+def not_its_own(answer: dict[str, Any], exercise: Exercise) -> str:
+    """Say which of torch's operations did the exercise; '' if none did."""
+    listed = answer.get("operations")
+    ran = [n for n in listed if isinstance(n, str)] if isinstance(listed, list) else []
+    for wanted in exercise.structure:
+        for part in wanted.runs_no:
+            if name := next((name for name in ran if part in name), ""):
+                return wanted.message or (
+                    f"the values are right, and torch's {clean(name, 100)} made them: "
+                    "write out what it does."
+                )
+    return ""
+
+
 def _index(part: list[int]) -> str:
     used = part[: 1 + max((i for i, v in enumerate(part) if v), default=0)]
     return str(used[0]) if len(used) == 1 else f"({', '.join(map(str, used))})"

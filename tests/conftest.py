@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 
 import pytest
+
+# Before torch is imported: its threads sleep while they wait for each other. To spin
+# takes the time of whoever shares the cores, the next test process first of all.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from kernelwright.cuda.backends import gpu_present
 

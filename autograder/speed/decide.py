@@ -27,6 +27,8 @@ class Facts:
         calls: calls in a turn.
         copy_gbps: copy bandwidth measured in this run, in GB/s.
         peak_gbps: the data sheet's memory bandwidth, where known.
+        flops: operations of one call, where the exercise counts them.
+        peak_tflops: the data sheet's rate of the units that may do them.
         overhead_ms: what was taken off each of the learner's turns.
         flags: what the court noted.
     """
@@ -37,6 +39,8 @@ class Facts:
     calls: int
     copy_gbps: float
     peak_gbps: float | None = None
+    flops: int | None = None
+    peak_tflops: float | None = None
     overhead_ms: float | None = None
     flags: tuple[str, ...] = ()
 
@@ -54,9 +58,8 @@ def decide(hearing: Hearing, facts: Facts, bands: Mapping[str, float]) -> SpeedV
         return lost
     ratio = hearing.interval
     time = median_interval([one.turn.seconds / facts.calls for one in hearing.kept])
-    gbps = facts.bytes_moved / time.median / 1e9
     peers = [(one.before + one.after) / 2 / facts.calls for one in hearing.kept]
-    peer_gbps = facts.bytes_moved / median_interval(peers).median / 1e9
+    peer_s = median_interval(peers).median
     band = band_of(ratio.high, bands)
     flags = [*facts.flags, *_flags(hearing, ratio, bands)]
     common = SpeedVerdict(
@@ -66,8 +69,10 @@ def decide(hearing: Hearing, facts: Facts, bands: Mapping[str, float]) -> SpeedV
         low=ratio.low,
         high=ratio.high,
         peer=facts.peer,
-        gbps=gbps,
-        peer_gbps=peer_gbps,
+        gbps=facts.bytes_moved / time.median / 1e9,
+        peer_gbps=facts.bytes_moved / peer_s / 1e9,
+        tflops=facts.flops / time.median / 1e12 if facts.flops else None,
+        peer_tflops=facts.flops / peer_s / 1e12 if facts.flops else None,
         time_ms=time.median * 1e3,
         events_ms=_events_ms(hearing, facts.calls),
         rounds=len(hearing.kept),
@@ -78,7 +83,7 @@ def decide(hearing: Hearing, facts: Facts, bands: Mapping[str, float]) -> SpeedV
     )
     # What even the slow end of the interval claims is what must be possible.
     claimed = facts.bytes_moved / time.high / 1e9
-    impossible = _impossible(claimed, facts)
+    impossible = _impossible(claimed, facts) or _too_many(time.high, facts)
     if impossible is not None:
         return replace(common, status="failed", message=impossible, flags=tuple(flags))
     if claimed > facts.copy_gbps:
@@ -159,6 +164,20 @@ def _impossible(claimed: float, facts: Facts) -> str | None:
     return (
         f"{claimed:,.0f} GB/s is more than {what}, {limit:,.0f} GB/s: not all of the "
         "work was done while the clock ran."
+    )
+
+
+def _too_many(seconds: float, facts: Facts) -> str | None:
+    """Say that no chip of this kind does so many operations in the time."""
+    if facts.flops is None or facts.peak_tflops is None:
+        return None
+    claimed = facts.flops / seconds / 1e12
+    if claimed <= facts.peak_tflops:
+        return None
+    return (
+        f"{claimed:,.1f} TFLOP/s is more than the data sheet's peak, "
+        f"{facts.peak_tflops:,.1f} TFLOP/s: not all of the work was done while the "
+        "clock ran, or on other units than the exercise is about."
     )
 
 

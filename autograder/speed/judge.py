@@ -125,6 +125,8 @@ def _hearing(
         calls=setting["calls"],
         copy_gbps=setting["copy_gbps"],
         peak_gbps=setting["peak_gbps"],
+        flops=setting["flops"],
+        peak_tflops=setting["peak_tflops"],
         overhead_ms=court.overhead_ms,
         flags=_notes(setting.facts),
     )

@@ -22,7 +22,8 @@ LEAST_ROUNDS = 7
 """Six samples are the fewest whose range is a 95% interval of the median."""
 
 MOST_ROUNDS = 60
-_CALM_TURNS = 3
+CALM_TURNS = 3
+SETTLING_TURNS, _SETTLING_S = 10, 0.25
 _CONTROL_TURNS = 20
 _NOISY = 0.2
 
@@ -90,8 +91,8 @@ class Hearing:
     """All that was measured in one hearing.
 
     Args:
-        calm: the peer's median turn before the learner's process existed.
-        end: its median turn after that process was gone.
+        calm: the peer's settled turn before the learner's process existed.
+        end: its settled turn after that process was gone.
         kept: rounds that count.
         voided: rounds in which the peer drifted.
         control: the peer's turns without the learner's process, taken where most
@@ -144,8 +145,7 @@ def hear(
         extended_s: seconds for them where a band is open; twice ``budget_s``
             unless given.
     """
-    calm = median_interval([court.peer() for _ in range(_CALM_TURNS)]).median
-    hearing = Hearing(calm)
+    hearing = Hearing(_settled(court))
     try:
         court.admit()
         start = court.now()
@@ -160,10 +160,27 @@ def hear(
             before = after
     finally:
         court.dismiss()
-    hearing.end = median_interval([court.peer() for _ in range(_CALM_TURNS)]).median
+    hearing.end = _settled(court)
     if hearing.disturbed:
         hearing.control = [court.peer() for _ in range(_CONTROL_TURNS)]
     return hearing
+
+
+def _settled(court: Court) -> float:
+    """Return the peer's turn on a GPU that has been kept busy by it.
+
+    A chip that rested, or did light work, runs a library's product faster than one
+    that reached its limit of power: by a sixth on an H200. Before the hearing the peer
+    has just been rehearsed, and after it the GPU has been idle while a process was
+    ended; it may also have waited for slow code for minutes. So both times the peer
+    runs until what was before it no longer counts.
+    """
+    start = court.now()
+    for _ in range(SETTLING_TURNS):
+        court.peer()
+        if court.now() - start > _SETTLING_S:
+            break
+    return median_interval([court.peer() for _ in range(CALM_TURNS)]).median
 
 
 def _enough(

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from autograder.exercise import Exercise
+from autograder.exercise import Exercise, Speed
 from autograder.speed.bands import against_copy
 from autograder.speed.layout import scalars_of
 from autograder.speed.peers import run_turn
@@ -27,7 +27,7 @@ from autograder.speed.stand import NoRoom, Stand, output_bytes
 from autograder.worker import device_memory, system
 from autograder.worker.tensors import dtype_name
 from autograder.worker.wire import Header, read_message, write_message
-from kernelwright.measure.datasheet import family_of, find_sheet
+from kernelwright.measure.datasheet import Sheet, family_of, find_sheet
 
 
 class Trusted:
@@ -95,6 +95,8 @@ class Trusted:
             "calls": stand.calls,
             "cold": stand.layout.stride * stand.calls > 4 * int(facts.L2_cache_size),
             "bytes_moved": exercise.speed.bytes_moved(exercise.speed.case),
+            "flops": operations(exercise.speed),
+            "peak_tflops": peak_tflops(exercise.speed, sheet),
             "handle": stand.handle.hex(),
             "layout": stand.layout.to_json(),
             "outputs": []
@@ -145,6 +147,18 @@ class Trusted:
     def _on_check(self, request: Header) -> Header:
         found = self.stand.check(request["turn"], request["calls"], request["whole"])
         return {"wrong": found}
+
+
+def operations(speed: Speed) -> int | None:
+    """Return the operations of one call, where the exercise counts them."""
+    return speed.flops(speed.case) if speed.flops is not None else None
+
+
+def peak_tflops(speed: Speed, sheet: Sheet | None) -> float | None:
+    """Return the data sheet's peak of the units that the exercise may use."""
+    if sheet is None:
+        return None
+    return sheet.half_tflops if speed.unit == "half" else sheet.fp32_tflops
 
 
 def free_memory() -> int:

@@ -36,6 +36,7 @@ class SpeedVerdict:
         band: the band that the ratio earns.
         peer: what it was measured against.
         gbps, peer_gbps: bandwidth of both, counting the least bytes to be moved.
+        tflops, peer_tflops: rate of both, where the exercise counts operations.
         time_ms: the learner's median time of one call, by the supervisor's clock.
         events_ms: the same by device events in the learner's process: for display,
             since that process can say what it likes.
@@ -56,6 +57,8 @@ class SpeedVerdict:
     peer: str = ""
     gbps: float | None = None
     peer_gbps: float | None = None
+    tflops: float | None = None
+    peer_tflops: float | None = None
     time_ms: float | None = None
     events_ms: float | None = None
     rounds: int = 0

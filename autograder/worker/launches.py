@@ -1,28 +1,43 @@
-"""How many Triton kernels ran while an answer was called.
+"""How many Triton kernels ran while an answer was called, and on what.
 
-For a learner who left the launch out; it is no wall against one who fakes it.
+For a learner who left the launch out, or had torch do the work; it is no wall against
+one who changes the grader.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from autograder.worker.origins import Origins
+from autograder.worker.real_triton import told_launch
+from autograder.worker.wire import Header
+
+_MOST_KERNELS = 8
 
 
 @dataclass
 class Launches:
-    """What was launched so far."""
+    """What was launched so far, and where its numbers came from."""
 
+    origins: Origins
     count: int = 0
+    kernels: list[Header] = field(default_factory=list)
+
+    def note(self, kernel: Any, given: dict[str, Any]) -> None:
+        """Note with what kinds of arguments a kernel is launched."""
+        told = told_launch(kernel.fn, given)
+        if told not in self.kernels and len(self.kernels) < _MOST_KERNELS:
+            self.kernels.append(told)
 
 
 @contextmanager
-def counted() -> Iterator[Launches]:
+def counted(origins: Origins) -> Iterator[Launches]:
     """Count launches that had at least one program, compiled or interpreted."""
-    seen = Launches()
+    seen = Launches(origins)
     if "triton" not in sys.modules:
         yield seen
         return
@@ -30,6 +45,7 @@ def counted() -> Iterator[Launches]:
 
     builder = interpreter.interpreter_builder
     begin_program, run = builder.set_grid_idx, jit.JITFunction.run
+    interpret = interpreter.GridExecutor.__call__
 
     def begun(x: int, y: int, z: int) -> None:
         # A launch's first program: a grid of none has no such program.
@@ -37,15 +53,38 @@ def counted() -> Iterator[Launches]:
         begin_program(x, y, z)
 
     def ran(self: Any, *arguments: Any, warmup: bool, **options: Any) -> Any:
+        given = _named(self, arguments, options)
+        if not warmup:
+            seen.note(self, given)
+            origins.before(self.fn.__name__, given)
         compiled = run(self, *arguments, warmup=warmup, **options)
-        seen.count += not warmup
+        if not warmup:
+            origins.after(given)
+            seen.count += 1
         return compiled
+
+    def interpreted(self: Any, *arguments: Any, **options: Any) -> Any:
+        given = _named(self, arguments, options)
+        seen.note(self, given)
+        origins.before(self.fn.__name__, given)
+        result = interpret(self, *arguments, **options)
+        origins.after(given)
+        return result
 
     # On the object, over the class's: taken off again, that is back.
     builder.set_grid_idx = begun
     jit.JITFunction.run = ran
+    interpreter.GridExecutor.__call__ = interpreted
     try:
         yield seen
     finally:
         del builder.set_grid_idx
         jit.JITFunction.run = run
+        interpreter.GridExecutor.__call__ = interpret
+
+
+def _named(
+    kernel: Any, arguments: Sequence[Any], options: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a launch's arguments by the names of the kernel's parameters."""
+    return {**dict(zip(kernel.arg_names, arguments, strict=False)), **options}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from math import prod
 from typing import Any
 
 import torch
 
-from autograder.worker.launches import Launches, counted
+from autograder.worker.launches import counted
+from autograder.worker.operations import operations_seen, told
+from autograder.worker.origins import Origins
 from autograder.worker.tensors import Guarded, dtype_name, to_bytes
 from autograder.worker.wire import Header
 
@@ -45,19 +49,25 @@ def run_case(
         _finish(header["device"])
         made = [g.tensor for g in placed if g.name in wanted]
         described: list[Header] = []
-        seen = Launches()
+        launches: Header = {}
     else:
-        with counted() as seen:
+        sizes = (prod(spec["shape"]) for spec in wanted.values())
+        origins = Origins((g.tensor for g in placed), sum(sizes))
+        with counted(origins) as seen, _watched(header) as operations:
             returned = entry(*values)
         _finish(header["device"])
         made, described = _returned(returned)
+        if seen.count:
+            origins.returned(made)
+        launches = {"launches": seen.count, "origins": origins.trouble}
+        launches |= {"operations": told(operations), "kernels": seen.kernels}
     data: list[bytes] = []
     if header["entry"] == "kernel" or _as_wanted(described, header):
         data = [to_bytes(tensor.cpu()) for tensor in made]
     reply: Header = {
         "ok": True,
         "returned": described,
-        "launches": seen.count,
+        **launches,
         "trespass": {g.name: sides for g in placed if (sides := g.trespass())},
         "outside": {g.name: g.first_outside() for g in placed if g.trespass()},
         "changed": [
@@ -67,6 +77,12 @@ def run_case(
         ],
     }
     return reply, data
+
+
+def _watched(header: Header) -> AbstractContextManager[set[str]]:
+    """Watch torch's operations where the exercise names some that it does without."""
+    nothing: set[str] = set()
+    return operations_seen() if header.get("operations") else nullcontext(nothing)
 
 
 def _finish(device: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autograder.worker.run import place_arguments
-from autograder.worker.wire import Header
+from autograder.worker.wire import BY_BLOCK, Header
 
 if TYPE_CHECKING:
     from kernelwright.trace import LineAccess, Problem
@@ -40,9 +40,9 @@ def trace_kernel(entry: Any, header: Header, blobs: list[bytearray]) -> Header:
     return {
         "ok": True,
         "launches": 1,
-        "barriers": float(report.barriers),
+        "by_block": {name: float(getattr(report, name)) for name in BY_BLOCK},
         "lines": [_access(a) for a in report.lines[:_MOST_LINES]],
-        "problems": [_problem(p) for p in report.problems[:_MOST_PROBLEMS]],
+        "problems": [told_problem(p) for p in report.problems[:_MOST_PROBLEMS]],
     }
 
 
@@ -58,10 +58,12 @@ def _access(access: LineAccess) -> Header:
         "ideal_sectors": float(access.ideal_sectors_per_request),
         "ideal_wavefronts": float(access.ideal_wavefronts_per_request),
         "buffer": access.buffer or "",
+        "lanes": float(access.lanes),
     }
 
 
-def _problem(problem: Problem) -> Header:
+def told_problem(problem: Problem) -> Header:
+    """Tell a problem in plain numbers and words."""
     return {
         "kind": problem.kind,
         "lines": [int(line) for line in problem.lines[:4]],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from keyword import iskeyword
 from pathlib import Path
@@ -49,7 +50,7 @@ def describe(error: BaseException, namespace: Namespace) -> Trouble:
     """Put an exception into words, on the learner's own line where it has one."""
     from kernelwright import errors
 
-    message = str(error)[:_LONGEST] or type(error).__name__
+    message = _said(error)
     if isinstance(error, MissingName):
         return Trouble("missing", message)
     if isinstance(error, WrongReturn):
@@ -115,12 +116,12 @@ _TRITON_LAUNCHES = {
 def _exception(error: BaseException, message: str, namespace: Namespace) -> Trouble:
     from kernelwright.errors import ArgumentError
 
-    if isinstance(error, NotImplementedError) and not str(error):
+    if isinstance(error, NotImplementedError) and message == "NotImplementedError":
         message = "nothing is written here yet"
     inner = _innermost(error, namespace)
     if inner is not error:
-        message = str(inner)[:_LONGEST] or type(inner).__name__
-    text = f"{type(inner).__name__}: {message}"
+        message = _said(inner)
+    text = f"{type(inner).__name__}: {message}{_mend(inner)}"
     launch = _wrong_launch(error, message)
     if launch:
         inner = error
@@ -137,6 +138,32 @@ def _exception(error: BaseException, message: str, namespace: Namespace) -> Trou
             )
     kind = "arguments" if isinstance(error, ArgumentError) else "exception"
     return Trouble(kind, text)
+
+
+def _said(error: BaseException) -> str:
+    """Return an exception's text; its own code makes it, and may itself raise."""
+    with suppress(Exception):
+        return str(error)[:_LONGEST] or type(error).__name__
+    return type(error).__name__
+
+
+# What a notebook has and a graded cell has not, and what to do about it.
+_NOTEBOOKS = {
+    "check": "Take check() out of this cell: it has one of its own.",
+    "hint": "Take hint() out of this cell: it has one of its own.",
+    "display": "display() is the notebook's: call it in another cell.",
+    "get_ipython": "An exercise's cell is plain Python.",
+}
+_ELSEWHERE = "If another cell defines it, move that here: a cell is graded by itself."
+
+
+def _mend(error: BaseException) -> str:
+    """Say how a cell that is graded by itself differs from one in a notebook."""
+    if isinstance(error, NameError) and not isinstance(error, UnboundLocalError):
+        return f". {_NOTEBOOKS.get(str(error.name), _ELSEWHERE)}"
+    if isinstance(error, EOFError) and "reading a line" in _said(error):
+        return ". Nobody answers input() while a cell is graded: remove it."
+    return ""
 
 
 def _innermost(error: BaseException, namespace: Namespace) -> BaseException:

@@ -131,6 +131,23 @@ def test_kernels_stand_under_the_measured_roof(record: Record) -> None:
     assert "fast (GPU): gold 95%" in text
 
 
+def test_counted_operations_stand_under_a_roof_of_their_own(record: Record) -> None:
+    detail = {
+        "band": "gold", "ratio": 0.9, "gbps": 60.0, "peer_gbps": 70.0,
+        "peer": "cuBLAS", "tflops": 45.0, "peer_tflops": 50.0,
+    }  # fmt: skip
+    record.results = [
+        Result(
+            "after", "small", "T", "ladder", "passed", "fast (GPU): gold", "",
+            gates=(Gate("fast", "passed", "", detail),),
+            parts=(Part("speed", 2.5, 2.5),),
+        )
+    ]  # fmt: skip
+    text = html_report(record)
+    assert "45.0 TFLOP/s" in text and "cuBLAS: 50.0 TFLOP/s measured" in text
+    assert "GB/s" not in text
+
+
 @pytest.mark.parametrize("rich", [True, False], ids=["rich", "plain"])
 def test_the_table_in_a_terminal(
     record: Record, rich: bool, monkeypatch: pytest.MonkeyPatch
@@ -165,6 +182,20 @@ def test_progress_in_a_file_is_a_line_an_exercise(record: Record) -> None:
         r"\(7\.5 / 7\.5 \(10 in all\), \d+\.\d s\)\n",
         out.getvalue(),
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["01_small", "small", "01_small (1)", "small (2)", "01_small-Copy1"]
+)
+def test_a_second_copy_in_a_folder_is_found(name: str, tmp_path: Path) -> None:
+    write_notebook(tmp_path / f"{name}.ipynb", [RIGHT.format(name="twice")])
+    assert Notebooks(tmp_path).answer(TWICE).source
+
+
+@pytest.mark.parametrize("name", ["02_smaller", "01_small_change (1)", "other"])
+def test_another_chapters_notebook_is_not_taken(name: str, tmp_path: Path) -> None:
+    write_notebook(tmp_path / f"{name}.ipynb", [RIGHT.format(name="twice")])
+    assert "no notebook NN_small.ipynb" in Notebooks(tmp_path).answer(TWICE).trouble
 
 
 def test_every_exercise_is_written_as_it_is_done(

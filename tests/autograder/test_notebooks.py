@@ -188,3 +188,10 @@ def test_a_link_to_nowhere_is_a_missing_notebook(tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "gone")
     with pytest.raises(NotebookError, match="no such notebook"):
         read_notebook(path)
+
+
+def test_a_byte_order_mark_hides_no_exercise(judge: Judge, tmp_path: Path) -> None:
+    cell = "\ufeff" + RIGHT.format(name="twice")
+    write_notebook(tmp_path / "01_small.ipynb", [cell.replace("\n", "\r\n")])
+    result = judge.grade(TWICE, Notebooks(tmp_path))
+    assert result.passed, result.message

@@ -23,6 +23,8 @@ from autograder.trial import _side_effects
         ("\nfor (; i < f(n); i += 1) ;", "line 2: the ; right behind `for (; i < f(n)"),
         ("if (i = n) x[0] = 1;", "line 1: `if (i = n)` stores a value"),
         ("// (\nif ((i = n) > 2) { }", "line 2: `if ((i = n) > 2)` stores a value"),
+        ("{\nfloat sum;\nfor (;;) sum += x[0]; }", "line 2: `sum` is declared with"),
+        ("{ int i = 0, n;\nn++; }", "line 1: `n` is declared with no value"),
     ],
 )
 def test_a_slip_is_named(source: str, says: str) -> None:
@@ -40,6 +42,12 @@ def test_a_slip_is_named(source: str, says: str) -> None:
         'printf("if (i = n);"); // if (a);',
         "if (int k = 0; k == n) { }",
         "if (",
+        "{ float sum; sum = 0; sum += x[0]; }",
+        "{ float sum = 0, v[4]; sum += v[0]; }",
+        "{ __shared__ float sum; sum += x[0]; }",
+        "__device__ int seen;\n__global__ void k() { seen += 1; }",
+        "struct S { float sum; };\n{ S s; s.sum += 1; p->sum += 1; }",
+        "struct S { float sum; };\n__device__ void f(float sum) { sum += 1; }",
     ],
 )
 def test_what_is_meant_is_no_slip(source: str) -> None:

@@ -199,6 +199,27 @@ def test_barriers_and_bytes_are_counted(judge: Judge) -> None:
     assert "2 barriers" in result.message and result.earned == 7.5
 
 
+def test_lanes_that_rest_are_counted(judge: Judge) -> None:
+    counts = (Count("lanes_per_request", "global", "store", at_least=20, ideal=32),)
+    exercise = replace(
+        launched(128), counts=counts, cases=(Case("n = 128", {"n": 128}),)
+    )
+    body = "int i = threadIdx.x;\nif (i < n) out[i] = 2 * x[i];"
+    result = judge.grade(exercise, Cells({"doubled": cell(body)}))
+    assert result.passed, result.message
+    assert "32 active lanes a request (ideal 32)" in gate(result, "counts").message
+    # The same values by every other lane at a time.
+    body = (
+        "int i = threadIdx.x;\nfor (int k = 0; k < 2; ++k)\n"
+        "if (i < n && i % 2 == k) out[i] = 2 * x[i];"
+    )
+    result = judge.grade(exercise, Cells({"doubled": cell(body)}))
+    assert result.earned == 7.5 and "line 6: the global stores have 16 active" in (
+        result.message
+    ), result.message
+    assert "at least 20 earn the points" in result.message
+
+
 def test_the_same_seed_gives_the_same_words(judge: Judge) -> None:
     body = "int i = threadIdx.x;\nif (i <= n) out[i] = 2 * x[i];"
     found = []
@@ -257,6 +278,29 @@ def test_a_mask_that_is_missing_is_named(
     assert words in result.message and "outside of" in result.message
 
 
+def test_a_read_of_an_output_that_is_still_empty_is_named(judge: Judge) -> None:
+    pytest.importorskip("triton")
+    cell = TRITON_CELL.replace("x_ptr + i, mask", "out_ptr + i, mask")
+    result = judge.grade(TRITON, Cells({"twice": cell}))
+    assert result.words == "not sound"
+    assert "line 5: program (0, 0, 0) reads out_ptr[0], which nobody has written" in (
+        result.message
+    )
+
+
+def test_the_interpreters_own_faults_are_said_beside_a_wrong_value(
+    judge: Judge,
+) -> None:
+    pytest.importorskip("triton")
+    change = ("2 * x", "(x.to(tl.bfloat16) + x.to(tl.bfloat16)).to(tl.float32)")
+    result = judge.grade(TRITON, Cells({"twice": TRITON_CELL.replace(*change)}))
+    assert result.words == "wrong"
+    assert "Triton's interpreter" in result.message and "bf16" in result.message
+    # A right answer is not told what else might be wrong.
+    right = judge.grade(TRITON, Cells({"twice": TRITON_CELL}))
+    assert "interpreter" not in right.message
+
+
 def test_a_function_without_a_kernel_is_not_checked(judge: Judge) -> None:
     right = "# exercise: twice\ndef twice(x):\n    return 2 * x\n"
     result = judge.grade(TRITON, Cells({"twice": right}))
@@ -293,7 +337,7 @@ def test_without_a_trace_nothing_is_passed(
         assert result.words == "not sound" and result.earned == 0.0
         assert "no trace of the grader's" in result.message
     # Nothing moved, says the worker: then nothing can have been written.
-    empty = {"ok": True, "lines": [], "problems": [], "barriers": 0.0, "launches": 1}
+    empty = {"ok": True, "lines": [], "problems": [], "by_block": {}, "launches": 1}
     monkeypatch.setattr(sound, "_ask", lambda *a: empty)
     result = judge.grade(COUNTED, Cells({"doubled": RIGHT_KERNEL}))
     assert "The trace saw no global loads" in result.message
@@ -308,7 +352,7 @@ def _line(**changes: object) -> dict[str, object]:
 
 
 def _answer(*lines: object, **changes: object) -> dict[str, Any]:
-    said = {"lines": list(lines), "problems": [], "barriers": 0.0, "launches": 1}
+    said = {"lines": list(lines), "problems": [], "by_block": {}, "launches": 1}
     return {**said, **changes}
 
 
@@ -327,7 +371,9 @@ def test_a_trace_is_read_from_plain_numbers_only() -> None:
         _answer(_line(bytes=1 << 60)),
         _answer("line"),
         _answer(problems=[{"kind": "race"}]),
-        _answer(barriers="0"),
+        _answer(by_block={"barriers": "0"}),
+        _answer(by_block={"shuffles": -1.0}),
+        _answer(by_block=[0.0]),
         _answer(*[_line()] * 2000),
         {},
     ):

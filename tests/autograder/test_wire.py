@@ -104,6 +104,13 @@ def test_what_is_printed_is_kept_in_part() -> None:
     assert capture.total == sum(len(b"line %d\n" % n) for n in range(100_000))
 
 
+def test_the_last_words_of_a_damaged_heap_are_not_the_answers() -> None:
+    capture = Capture()
+    capture.add(b"free as a bird\nfree(): invalid pointer\n")
+    assert "invalid" in capture.text()
+    assert capture.of_the_answer() == "free as a bird\n"
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [

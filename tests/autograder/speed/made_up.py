@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from autograder.speed.rounds import LearnerTurn
+from autograder.speed.rounds import CALM_TURNS, SETTLING_TURNS, LearnerTurn
 
 Seconds = Callable[[int], float]
+
+SETTLED = SETTLING_TURNS + CALM_TURNS
+"""The peer's turns before the learner's process is admitted, and after it is gone."""
 
 
 @dataclass

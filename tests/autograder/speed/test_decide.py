@@ -7,13 +7,15 @@ import random
 from dataclasses import replace
 
 import pytest
-from made_up import MadeUpCourt
+from made_up import SETTLED, MadeUpCourt
 
 from autograder.exercise import Case, Speed
 from autograder.speed.bands import against_copy, band_of, bands_for, straddles
 from autograder.speed.decide import Facts, decide
 from autograder.speed.rounds import hear
+from autograder.speed.trusted import operations, peak_tflops
 from autograder.speed.verdict import SHARES, not_measured
+from kernelwright.measure.datasheet import find_sheet
 
 BANDS = {"bronze": 0.5, "silver": 0.75, "gold": 0.9}
 # 10 calls of 40 MB in 10 ms are 40 GB/s; the memory copies just that.
@@ -93,6 +95,33 @@ def test_without_a_data_sheet_the_measured_copy_is_the_only_limit():
     assert verdict(1.05, replace(FACTS, peak_gbps=None)).status == "passed"
 
 
+# 10 calls of 0.5 GFLOP in 10 ms are 0.5 TFLOP/s.
+COUNTED = replace(FACTS, peer="cuBLAS", flops=500_000_000, peak_tflops=0.6)
+
+
+def test_operations_are_rated_where_they_are_counted():
+    found = verdict(0.9, COUNTED)
+    assert found.status == "passed"
+    assert found.tflops == pytest.approx(0.45)
+    assert found.peer_tflops == pytest.approx(0.5)
+    assert found.to_json()["tflops"] == found.tflops
+    assert verdict(0.9).tflops is None and verdict(0.9).peer_tflops is None
+
+
+def test_more_operations_than_the_data_sheet_allows_are_refused():
+    # The bandwidth is far below the copy's: operations alone give it away.
+    slow = replace(COUNTED, bytes_moved=4_000_000)
+    assert verdict(1.15, slow).status == "passed"
+    found = verdict(1.25, slow)
+    assert (found.status, found.share, found.band) == ("failed", 0.0, "none")
+    assert "0.6 TFLOP/s is more than the data sheet's peak" in found.message
+
+
+def test_without_a_data_sheet_operations_have_no_peak():
+    slow = replace(COUNTED, bytes_moved=4_000_000, peak_tflops=None)
+    assert verdict(1.25, slow).status == "passed"
+
+
 def test_noise_alone_is_not_called_impossible():
     # The median is over the limit, the slow end of the interval is not.
     draw = random.Random(1)
@@ -109,14 +138,14 @@ def test_work_left_running_is_the_learners_fault():
 
 
 def test_a_gpu_that_slows_by_itself_is_nobodys_fault():
-    found = verdict(0.9, peer_s=lambda turn: 0.010 if turn < 4 else 0.013)
+    found = verdict(0.9, peer_s=lambda turn: 0.010 if turn < SETTLED + 1 else 0.013)
     assert found.status == "infrastructure error"
     assert not found.counts
 
 
 def test_noise_from_elsewhere_is_not_the_learners_fault():
     def peer_s(turn: int) -> float:
-        return 0.010 if turn < 3 else 0.0097 if turn % 2 else 0.0103
+        return 0.010 if turn < SETTLED else 0.0097 if turn % 2 else 0.0103
 
     found = verdict(0.9, peer_s=peer_s)
     assert found.status == "infrastructure error"
@@ -144,7 +173,7 @@ def test_clocks_that_disagree_are_flagged_and_ours_decides():
 
 
 def test_void_rounds_are_counted_and_told():
-    found = verdict(0.8, peer_s=lambda turn: 0.012 if turn == 5 else 0.010)
+    found = verdict(0.8, peer_s=lambda turn: 0.012 if turn == SETTLED + 2 else 0.010)
     assert found.voided == 2
     assert any("2 rounds were thrown away" in flag for flag in found.flags)
 
@@ -185,6 +214,20 @@ def test_an_unknown_gpu_is_measured_against_its_own_copy():
 
 def test_no_peer_of_its_own_means_the_copy():
     assert against_copy(speed(run_peer=None), known=True)
+
+
+def test_counted_operations_keep_their_peer_on_an_unknown_gpu():
+    one = speed(flops=lambda case: 1, unknown={"gold": 0.6})
+    assert not against_copy(one, known=False)
+    assert bands_for(one, "ada", known=False) == {"gold": 0.6}
+    assert operations(one) == 1 and operations(speed()) is None
+
+
+def test_the_unit_chooses_the_peak():
+    sheet = find_sheet("NVIDIA H200")
+    assert peak_tflops(speed(unit="fp32"), sheet) == 67
+    assert peak_tflops(speed(unit="half"), sheet) == 989.5
+    assert peak_tflops(speed(), None) is None
 
 
 def test_bands_may_be_fewer_than_three():

@@ -58,6 +58,41 @@ def test_every_solution_earns_gold(judged, name):
     assert 0.35 < verdict.ratio < 1.10
 
 
+ROUNDED_CELL = """%%cuda
+// exercise: matmul_fast
+#include <cuda_fp16.h>
+__global__ void matmul_fast(const float* a, const float* b, float* c, int m, int n,
+                            int k) {
+    for (int e = threadIdx.x; e < 128 * 128; e += 256) {
+        int row = blockIdx.y * 128 + e / 128, column = blockIdx.x * 128 + e % 128;
+        if (row >= m || column >= n) continue;
+        float sum = 0.0f;
+        for (int i = 0; i < k; ++i) {
+            sum += __half2float(__float2half(a[row * k + i])) *
+                   __half2float(__float2half(b[i * n + column]));
+        }
+        c[row * n + column] = sum;
+    }
+}
+"""
+
+
+def test_a_product_of_rounded_factors_is_wrong_at_the_timed_size(judged):
+    verdict = judged("matmul_fast", ROUNDED_CELL)
+    assert (verdict.status, verdict.share) == ("failed", 0.0)
+    assert "Wrong at the timed size" in verdict.message
+
+
+def test_a_product_is_rated_by_its_operations(judged):
+    exercise = all_exercises()["matmul_register_blocked"]
+    verdict = judged(exercise.id, cell_source(exercise, solved=True))
+    assert verdict.status == "passed", verdict.message
+    assert verdict.tflops is not None and verdict.peer_tflops is not None
+    assert verdict.tflops / verdict.peer_tflops == pytest.approx(verdict.ratio, rel=0.1)
+    # Far below what memory could bring: operations are what is rated.
+    assert verdict.gbps is not None and verdict.gbps < 500
+
+
 def test_a_functions_own_memory_is_read_where_it_lies(judged):
     verdict = judged("vector_add_triton", ADD)
     assert verdict.status == "passed", verdict.message

@@ -1,0 +1,59 @@
+"""Cells that are another program on the emulator than they are on a GPU.
+
+Without a GPU the values come from one compiler's program and the machine code from the
+other's. What is read in one says nothing of the other, unless they are the same: so a
+cell's ``#if`` may ask only for names that it defines itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kernelwright.emulator.source import mask
+
+_SPLICE = re.compile(r"\\[ \t\r]*\n")
+_DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(\w+)(.*)$", re.MULTILINE)
+_CONDITIONS = ("if", "ifdef", "ifndef", "elif", "elifdef", "elifndef")
+_NAME = re.compile(r"\b[A-Za-z_]\w*")
+_DEFINED = re.compile(r"\s*([A-Za-z_]\w*)(\([^)]*\))?(.*)", re.DOTALL)
+_WORDS = frozenset(("defined", "true", "false", "and", "or", "not"))
+# Names between two pairs of underscores are a compiler's; these are CUDA's own.
+_COMPILERS = re.compile(r"\b(?:__\w*__|KWEMU\w*|kwemu)\b")
+_CUDAS = frozenset(
+    f"__{name}__"
+    for name in (
+        *("global", "device", "host", "shared", "constant", "managed", "restrict"),
+        *("launch_bounds", "maxnreg", "cluster_dims", "grid_constant", "block_size"),
+        *("align", "noinline", "forceinline", "inline", "inline_hint", "volatile"),
+        *("asm", "attribute", "func", "LINE"),
+    )
+)
+
+
+def two_programs(source: str) -> str:
+    """Say on which line a CUDA C++ cell asks which compiler it is; '' if nowhere."""
+    # Every character keeps its place, so that its line can be told.
+    text = mask(_SPLICE.sub(lambda found: " " * len(found[0]), source))
+    own: set[str] = set()
+    for directive in _DIRECTIVE.finditer(text):
+        word, rest = directive[1], directive[2]
+        if word == "define" and (found := _DEFINED.match(rest)):
+            parameters = set(_NAME.findall(found[2] or ""))
+            if set(_NAME.findall(found[3])) <= own | parameters | _WORDS:
+                own.add(found[1])
+        elif word in _CONDITIONS and not set(_NAME.findall(rest)) <= own | _WORDS:
+            return _told(source, directive.start(), directive[0].strip())
+    for name in _COMPILERS.finditer(text):
+        if name[0] not in _CUDAS:
+            return _told(source, name.start(), name[0])
+    return ""
+
+
+def _told(source: str, at: int, what: str) -> str:
+    shown = " ".join(what.split())[:80]
+    return (
+        f"line {source.count(chr(10), 0, at) + 1}: `{shown}` asks which compiler it "
+        "is, and the emulator then runs another program than a GPU would: without a "
+        "GPU neither can be judged by the other. Write one program for both; an #if "
+        "may ask for names that the cell defines itself."
+    )

@@ -1,0 +1,17 @@
+"""What the tests of hostile answers share: how a result must have failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autograder.results import Result
+
+GradeBoth = Callable[..., Result]
+
+
+def fails(result: Result, words: str, status: str = "failed") -> None:
+    """Assert how a result failed, that it earned nothing, and what it says."""
+    assert result.status == status, result
+    assert result.earned == 0.0
+    assert result.possible == result.points
+    assert words in result.message, result.message
