@@ -1,1 +1,7 @@
-"""Benchmarks: one script a stem; results stand in ``results/`` with their device."""
+"""Benchmarks: one script a stem; results stand in ``results/`` with their device.
+
+What they share, by what it holds: ``_command`` the command line and floors,
+``_candidates`` what is timed and its row, ``_peers`` what it is compared with,
+``_sources`` rungs and detectives, ``_attention`` chapters 9 and 10's tensors,
+``_store`` the records, ``_ncu`` counters, and ``_cpu`` the emulator's own timing.
+"""

@@ -1,4 +1,4 @@
-"""Stored results: what was measured, on which device, with what, when, and floors."""
+"""Stored results: what was measured, on which device, with what, and when."""
 
 from __future__ import annotations
 
@@ -55,8 +55,13 @@ def store(
         **facts,
         "rows": list(rows),
     }
+    return write(f"{stem}-{slug(name)}", record, folder)
+
+
+def write(name: str, record: Mapping[str, Any], folder: Path) -> Path:
+    """Write a record as ``<name>.json`` where results stand; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{stem}-{slug(name)}.json"
+    path = folder / f"{name}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return path
 
@@ -68,15 +73,3 @@ def _told() -> list[str]:
         at = told.index("--out")
         del told[at : at + 2]
     return told
-
-
-def below_floor(
-    rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float], key: str = "ratio"
-) -> list[str]:
-    """Say which rows are slower than they once were; a row that is missing is one."""
-    measured = {row["name"]: row[key] for row in rows if key in row}
-    return [
-        f"{name}: {key} {measured.get(name, 'not measured')}, floor {floor}"
-        for name, floor in floors.items()
-        if measured.get(name, 0.0) < floor
-    ]

@@ -1,13 +1,15 @@
 """Measure the emulator: a tiled matmul, a launch, a build, and Numba's simulator.
 
-``python benchmarks/emulator.py`` writes ``benchmarks/results/emulator-cpu.json``. Both
-runs of the comparison with Numba happen in the one process tree, one after the other.
+    python -m benchmarks.emulator           measure and store
+    python -m benchmarks.emulator --check   and hold against the limits
+
+It writes ``results/emulator-cpu.json``. Both runs of the comparison with Numba happen
+in the one process tree, one after the other.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import platform
 import statistics
@@ -15,7 +17,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -23,13 +25,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import _cpu
 from kernelwright.emulator import Library
 from kernelwright.emulator.library import worker_count
 from kernelwright.emulator.toolchain import find_compiler
 
-ROOT = Path(__file__).parents[1]
-RESULT = ROOT / "benchmarks" / "results" / "emulator-cpu.json"
-MATMUL = (ROOT / "tests" / "kernels" / "matmul_tiled.cu").read_text()
 EMPTY = "__global__ void k() {}"
 
 LIMITS_S = {
@@ -70,14 +70,10 @@ print(seconds)
 """
 
 
-def seconds_of(run: Callable[[], Any], repeats: int) -> dict[str, float]:
-    """Time a call: its median, its best and its worst, in seconds."""
+def spread_of(run: Callable[[], Any], repeats: int) -> dict[str, float]:
+    """Time a call after a first one: its median, its best and its worst, in seconds."""
     run()
-    samples = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        samples.append(time.perf_counter() - begin)
+    samples = _cpu.seconds_of(run, repeats)
     return {
         "median_s": statistics.median(samples),
         "low_s": min(samples),
@@ -88,7 +84,7 @@ def seconds_of(run: Callable[[], Any], repeats: int) -> dict[str, float]:
 
 def matmul_of(size: int) -> Callable[[], str]:
     """Return a launch of the tiled matmul, checked once against NumPy."""
-    library = Library.build(MATMUL, filename="matmul.cu", kernels=["matmul_tiled"])
+    library = Library.build(_cpu.MATMUL, filename="matmul.cu", kernels=["matmul_tiled"])
     a, b = np.random.default_rng(0).standard_normal((2, size, size)).astype(np.float32)
     a, b = a.copy(), b.copy()
     c = np.zeros((size, size), np.float32)
@@ -109,7 +105,7 @@ def matmul_of(size: int) -> Callable[[], str]:
 
 def build_new() -> None:
     """Build a source that no cache can hold."""
-    source = f"{MATMUL}// {time.time_ns()}\n"
+    source = f"{_cpu.MATMUL}// {time.time_ns()}\n"
     Library.build(source, filename="matmul.cu", kernels=["matmul_tiled"])
 
 
@@ -133,7 +129,7 @@ def processor_name() -> str:
     return platform.machine()
 
 
-def misses(result: dict[str, Any]) -> list[str]:
+def misses(result: Mapping[str, Any]) -> list[str]:
     """Return which figures are on the wrong side of what the design asks."""
     wrong = [
         f"{name}: {result[name]['median_s']:.4g} s, wanted at most {limit:g} s"
@@ -147,10 +143,15 @@ def misses(result: dict[str, Any]) -> list[str]:
 
 def main() -> int:
     """Measure everything, print it and store it; with ``--check``, judge it."""
+    return _cpu.run("emulator-cpu", __doc__, measured, misses)
+
+
+def measured() -> dict[str, Any]:
+    """Time matmul, launch, build, and Numba's simulator."""
     empty = Library.build(EMPTY, filename="k.cu", kernels=["k"])
-    small = seconds_of(matmul_of(64), 50)
+    small = spread_of(matmul_of(64), 50)
     numba = numba_simulator()
-    result = {
+    return {
         "date": date.today().isoformat(),
         "machine": {
             "processor": processor_name(),
@@ -164,24 +165,18 @@ def main() -> int:
             "numpy": np.__version__,
             "numba": version("numba"),
         },
-        "matmul_tiled_512_fp32_16x16": seconds_of(matmul_of(512), 15),
-        "launch_1024_threads": seconds_of(
+        "matmul_tiled_512_fp32_16x16": spread_of(matmul_of(512), 15),
+        "launch_1024_threads": spread_of(
             lambda: empty.launch("k", (1,), (1024,), 0, []), 200
         ),
-        "build_uncached_warm": seconds_of(build_new, 10),
-        "build_cached": seconds_of(
+        "build_uncached_warm": spread_of(build_new, 10),
+        "build_cached": spread_of(
             lambda: Library.build(EMPTY, filename="k.cu", kernels=["k"]), 20
         ),
         "matmul_tiled_64_fp32_16x16": small,
         "numba_simulator_matmul_64_s": numba,
         "times_numba_simulator": numba / small["median_s"],
     }
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result, indent=2))
-    wrong = misses(result) if "--check" in sys.argv else []
-    print("\n".join(wrong), end="\n" if wrong else "")
-    return len(wrong)
 
 
 if __name__ == "__main__":

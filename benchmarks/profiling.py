@@ -1,7 +1,8 @@
 """Chapter 3 on a GPU: how far careless timers are off, ceilings, and the tools' cost.
 
-    python -m benchmarks.profiling           measure and store
-    python -m benchmarks.profiling --check   and hold against the floors
+    python -m benchmarks.profiling                 measure and store
+    python -m benchmarks.profiling --check         and hold against the floors
+    python -m benchmarks.profiling --only-correct  no timing; also without a GPU
 
 What is timed in wrong ways is ``torch.add`` on 2^21 floats, 25 MB in all, which an
 H200's L2 holds, so that a cache can lie too; and on 2^26, 805 MB, which it cannot.
@@ -13,14 +14,13 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import torch
 
 import kernelwright as kw
-from benchmarks._store import RESULTS, below_floor, slug, store
+from benchmarks import _command
+from benchmarks._candidates import Candidate, Row
 from kernelwright.measure import copy_bandwidth, matmul_rate
 from solutions import profiling as family
 from solutions.vector_add import vector_add
@@ -37,35 +37,33 @@ FLOORS: dict[str, dict[str, float]] = {
 
 
 def main() -> int:
-    """Measure and store; return 1 where a floor is broken."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("not measured: no GPU")
-        return 0
+    """Check, measure, store; return 0 if all is right and above its floor."""
+    options = _command.command_line(__doc__).parse_args()
+    return _command.run("profiling", options, check_values, measured, FLOORS)
+
+
+def check_values(device: str) -> None:
+    """Hold what is timed against torch."""
+    x, y = torch.randn(2, 1009, device=device)
+    assert torch.equal(vector_add(x, y), x + y)
+    print(f"right on {device}: vector_add")
+
+
+def measured(options: argparse.Namespace) -> _command.Measured:
+    """Time and measure all that the chapter shows."""
     torch.backends.cuda.matmul.allow_tf32 = False
     rows = [*timers(), *roofline_points(), *memory_rows()]
     copy, bf16 = copy_bandwidth(), matmul_rate()
     fp32 = matmul_rate(dtype=torch.float32, size=SIDE)
-    path = store(
-        "profiling",
-        rows,
-        options.out,
-        copy_gbps=copy.gbps,
-        matmul_bf16_tflops=bf16.tflops,
-        matmul_fp32_tflops=fp32.tflops,
-        **profiler_cost(),
-    )
-    print(f"stored {path}")
-    name = slug(torch.cuda.get_device_name())
-    broken = below_floor(rows, FLOORS.get(name, {})) if options.check else []
-    print("\n".join(broken))
-    return 1 if broken else 0
+    facts = {
+        "copy_gbps": copy.gbps,
+        "matmul_bf16_tflops": bf16.tflops,
+        "matmul_fp32_tflops": fp32.tflops,
+    }
+    yield rows, {**facts, **profiler_cost()}
 
 
-def timers() -> list[dict[str, Any]]:
+def timers() -> list[Row]:
     """Time a small and a large addition in careless ways and in careful ones."""
     torch.cuda.synchronize()
     x = torch.randn(SMALL, device="cuda")
@@ -172,52 +170,41 @@ def _queued_ms(launch: Callable[[], None]) -> float:
     return float(start.elapsed_time(stop)) / 100
 
 
-def roofline_points() -> list[dict[str, Any]]:
-    """Time kernels on both sides of the ridge."""
-    n = LARGE
-    x, y = (torch.randn(n, device="cuda") for _ in range(2))
+def kernels() -> Iterator[Candidate]:
+    """Name kernels on both sides of the ridge."""
+    x, y = (torch.randn(LARGE, device="cuda") for _ in range(2))
     a, b = (torch.randn(SIDE, SIDE, device="cuda") for _ in range(2))
-    rows_, columns = 16384, 8192
-    z = torch.randn(rows_, columns, device="cuda").bfloat16()
-    square = SIDE**2
-    todo: list[tuple[str, str, Callable[..., object], tuple[Any, ...], int, int]] = [
-        ("add_large", "vector add, fp32", vector_add, (x, y), n, 12 * n),
-        (
-            "softmax",
-            "softmax, bf16",
-            lambda z: torch.softmax(z, -1),
-            (z,),
-            5 * z.numel(),
-            4 * z.numel(),
-        ),
-        (
-            "matmul_fp32",
-            "matmul 4096, fp32",
-            torch.matmul,
-            (a, b),
-            2 * SIDE**3,
-            12 * square,
-        ),
-        (
-            "matmul_bf16",
-            "matmul 4096, bf16",
-            torch.matmul,
-            (a.bfloat16(), b.bfloat16()),
-            2 * SIDE**3,
-            6 * square,
-        ),
-    ]
+    z = torch.randn(16384, 8192, device="cuda").bfloat16()
+    yield Candidate(
+        "add_large", "vector add, fp32", vector_add, (x, y), 12 * LARGE, flops=LARGE
+    )
+    yield Candidate(
+        "softmax", "softmax, bf16", lambda z: torch.softmax(z, -1), (z,),
+        4 * z.numel(), flops=5 * z.numel(),
+    )  # fmt: skip
+    for name, label, left, right in (
+        ("matmul_fp32", "matmul 4096, fp32", a, b),
+        ("matmul_bf16", "matmul 4096, bf16", a.bfloat16(), b.bfloat16()),
+    ):
+        moved, flops = 3 * left.nbytes, 2 * SIDE**3
+        yield Candidate(name, label, torch.matmul, (left, right), moved, flops=flops)
+
+
+def roofline_points() -> list[Row]:
+    """Time kernels on both sides of the ridge."""
     rows = []
     copy = copy_bandwidth().gbps or 0.0
-    for name, label, fn, arguments, flops, moved in todo:
+    for c in kernels():
+        moved, flops = c.bytes_moved, int(c.flops)
         timing = kw.bench(
-            fn, *arguments, flops=flops, bytes_moved=moved, label=label, device="cuda"
-        )
+            c.run, *c.arguments, flops=flops, bytes_moved=moved, label=c.label,
+            device="cuda",
+        )  # fmt: skip
         print(timing)
         rows.append(
             {
-                "name": name,
-                "label": label,
+                "name": c.name,
+                "label": c.label,
                 "flops": flops,
                 "bytes": moved,
                 "intensity": flops / moved,
@@ -232,7 +219,7 @@ def roofline_points() -> list[dict[str, Any]]:
     return rows
 
 
-def memory_rows() -> list[dict[str, Any]]:
+def memory_rows() -> list[Row]:
     """Measure the peak of one formula written in two ways, 256 MiB an array."""
     x = torch.randn(LARGE, device="cuda")
 

@@ -5,27 +5,24 @@
     python -m benchmarks.transpose --sweep         first try every plan of any_size.cu
     python -m benchmarks.transpose --only-correct  no timing; also without a GPU
 
-Matrices are 16384 x 8192 unless a row says otherwise. Candidates are timed in turn,
-round after round, and each is compared with a copy of as many bytes in its own
-round: a clock that drifts cannot favour one of them.
+Matrices are 16384 x 8192 unless a row says otherwise. Each candidate is compared with
+a copy of as many bytes in its own round (``_candidates``, ``_peers``).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import statistics
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import kernelwright as kw
-from autograder.authoring.regions import read_region
-from benchmarks._store import RESULTS, below_floor, slug, store
+from benchmarks import _command, _peers
+from benchmarks._candidates import Candidate, short
+from benchmarks._sources import detective, detective_kernel, rung
 from solutions import transpose as family
 
 ROWS, COLUMNS = 16384, 8192
@@ -45,7 +42,6 @@ DTYPES = (torch.int8, torch.bfloat16, torch.float32, torch.float64)
 ROUNDS, SWEEP_ROUNDS = 7, 3
 FIELDS = 8
 SOURCES = Path(family.__file__).parent
-ANSWERS = SOURCES.parents[1] / "autograder" / "answers" / "transpose"
 
 # Lowest ratio to the copy that is no regression, by device.
 FLOORS: dict[str, dict[str, float]] = {
@@ -53,52 +49,22 @@ FLOORS: dict[str, dict[str, float]] = {
 }
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One thing to time: what it is called, what it runs, what it must move."""
-
-    name: str
-    label: str
-    run: Callable[..., object]
-    arguments: tuple[Any, ...]
-    bytes_moved: int
-    dtype: str = "float32"
-
-
 def main() -> int:
     """Check, measure, store; return 0 if all is right and above its floor."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--sweep", action="store_true")
-    parser.add_argument("--only-correct", action="store_true")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    on_gpu = torch.cuda.is_available()
-    check_values("cuda" if on_gpu else "cpu")
-    if options.only_correct:
-        return 0
-    if not on_gpu:
-        print("no NVIDIA GPU: nothing was timed, nothing stored")
-        return 0
+    options = _command.command_line(__doc__, "--sweep").parse_args()
+    return _command.run("transpose", options, check_values, measured, FLOORS)
+
+
+def measured(options: argparse.Namespace) -> _command.Measured:
+    """Time every candidate; first, if asked to, every plan."""
     check_large()
-    if options.sweep:
-        for dtype in (torch.bfloat16, torch.float32):
-            print(f"== plans, {dtype}")
-            rows, _ = measure(list(plans(dtype)), SWEEP_ROUNDS, quiet=True)
-            for row in sorted(rows, key=lambda row: -row["ratio"]):
-                print(f"{row['ratio']:7.1%} {row['gbps']:8.0f} GB/s  {row['label']}")
-    rows, copy_gbps = measure(list(candidates()), ROUNDS)
-    path = store("transpose", rows, options.out, copy_gbps=round(copy_gbps, 1))
-    print(f"stored in {path}")
-    if options.check or os.environ.get("CHECK") == "1":
-        floors = FLOORS.get(slug(torch.cuda.get_device_name()))
-        if floors is None:
-            print("no floors are known for this device")
-            return 0
-        low = below_floor(rows, floors)
-        print("\n".join(low) or "all figures are above their floors")
-        return 1 if low else 0
-    return 0
+    for dtype in (torch.bfloat16, torch.float32) if options.sweep else ():
+        print(f"== plans, {dtype}")
+        rows, _ = _peers.beside_copies(list(plans(dtype)), SWEEP_ROUNDS, quiet=True)
+        for row in sorted(rows, key=lambda row: -row["ratio"]):
+            print(f"{row['ratio']:7.1%} {row['gbps']:8.0f} GB/s  {row['label']}")
+    rows, copy_gbps = _peers.beside_copies(list(candidates()), ROUNDS)
+    yield rows, {"copy_gbps": round(copy_gbps, 1)}
 
 
 # --- right first ------------------------------------------------------------------
@@ -128,7 +94,8 @@ def check_particles(device: str) -> None:
     soa = torch.empty(FIELDS, n, device=device)
     for solved in (False, True):
         soa.zero_()
-        particles_kernel(solved)[kw.cdiv(n, 256), 256](aos, soa, n)
+        kernel = detective_kernel("transpose", "aos_to_soa", solved=solved)
+        kernel[kw.cdiv(n, 256), 256](aos, soa, n)
         expect(soa, aos)
 
 
@@ -151,16 +118,9 @@ def expect(got: torch.Tensor, x: torch.Tensor) -> None:
 
 def copies() -> Iterator[Candidate]:
     """Name the copies that all else is compared with, one for each size."""
-    for dtype in (torch.int8, torch.bfloat16, torch.float32, torch.float64):
+    for dtype in DTYPES:
         x = torch.zeros(ROWS, COLUMNS, dtype=dtype, device="cuda")
-        yield Candidate(
-            f"copy_{x.nbytes}",
-            f"copy, torch, {x.nbytes / 2**20:.0f} MiB",
-            torch.Tensor.copy_,
-            (torch.empty_like(x), x),
-            2 * x.nbytes,
-            short(dtype),
-        )
+        yield _peers.copy_of(x, f"copy_{x.nbytes}")
 
 
 def plans(dtype: torch.dtype) -> Iterator[Candidate]:
@@ -189,12 +149,12 @@ def candidates() -> Iterator[Candidate]:
     moved = 2 * x.nbytes
     grid = (COLUMNS // 32, ROWS // 32)
     for name in ("naive", "tiled", "padded"):
-        kernel = rung(name)[grid, (32, 8)]
-        yield Candidate(name, name, kernel, (x, out, ROWS, COLUMNS), moved)
+        launch = rung(SOURCES, name)[grid, (32, 8)]
+        yield Candidate(name, name, launch, (x, out, ROWS, COLUMNS), moved)
     text = (SOURCES / "swizzled.cu").read_text()
     down = kw.cuda.compile(text)["transpose_swizzled"]
     along = kw.cuda.compile(_exchanged(text, "blockIdx.x", "blockIdx.y"))
-    for name, label, kernel in (
+    for name, label, launch in (
         ("swizzled", "swizzled, 16 bytes, blocks down", down[grid[::-1], (8, 8)]),
         (
             "swizzled_along",
@@ -202,7 +162,7 @@ def candidates() -> Iterator[Candidate]:
             along["transpose_swizzled"][grid, (8, 8)],
         ),
     ):
-        yield Candidate(name, label, kernel, (x, out, ROWS, COLUMNS), moved)
+        yield Candidate(name, label, launch, (x, out, ROWS, COLUMNS), moved)
     for dtype in DTYPES:
         x, out = matrices(dtype)
         for kernel in ("registers", "staged", "any", "auto"):
@@ -227,19 +187,6 @@ def matrices(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a matrix of full size and room for its transpose."""
     x = torch.randint(-100, 100, (ROWS, COLUMNS), device="cuda").to(dtype)
     return x, x.new_empty(COLUMNS, ROWS)
-
-
-def rung(stem: str) -> kw.cuda.Kernel:
-    """Compile a rung of the ladder; the file says what its kernel is called."""
-    module = kw.cuda.compile((SOURCES / f"{stem}.cu").read_text(), name=f"{stem}.cu")
-    return module[module.kernels[0]]
-
-
-def particles_kernel(solved: bool) -> kw.cuda.Kernel:
-    """Compile the detective as it is given to the learner, or mended."""
-    region = read_region(ANSWERS / "aos_to_soa.cu", "aos_to_soa")
-    text = region.text_solved if solved else region.text_stub
-    return kw.cuda.compile(text)["aos_to_soa"]
 
 
 def _exchanged(text: str, one: str, other: str) -> str:
@@ -290,7 +237,7 @@ def _strided_copies() -> Iterator[Candidate]:
     n = 2**27
     x, out = x[:n].clone(), x.new_empty(n)
     chunked = kw.cuda.compile(_CHUNKED)["copy_chunked"][n // 1024, 256]
-    coalesced = rung("coalesced_copy")[n // 1024, 256]
+    coalesced = rung(SOURCES, "coalesced_copy")[n // 1024, 256]
     yield Candidate(
         "copy_chunked", "four neighbours a thread", chunked, (x, out, n), 8 * n
     )
@@ -307,23 +254,19 @@ def _particles() -> Iterator[Candidate]:
         ("broken", "8 floats, a thread a particle"),
         ("mended", "8 floats, with a tile"),
     ):
-        kernel = particles_kernel(name == "mended")[n // 256, 256]
-        yield Candidate(f"aos_{name}", label, kernel, (aos, soa, n), 2 * aos.nbytes)
+        kernel = detective_kernel("transpose", "aos_to_soa", solved=name == "mended")
+        launch = kernel[n // 256, 256]
+        yield Candidate(f"aos_{name}", label, launch, (aos, soa, n), 2 * aos.nbytes)
     # Larger records: a warp's sectors no longer wait in the cache for the next field.
-    region = read_region(ANSWERS / "aos_to_soa.cu", "aos_to_soa")
+    given = detective("transpose", "aos_to_soa").text_stub
     for fields in (16, 32):
-        text = region.text_stub.replace("8 * i", f"{fields} * i")
+        text = given.replace("8 * i", f"{fields} * i")
         text = text.replace("field < 8", f"field < {fields}")
         few = n * FIELDS // fields
-        kernel = kw.cuda.compile(text)["aos_to_soa"][few // 256, 256]
-        run = (aos.view(few, fields), soa.view(fields, few), few)
+        launch = kw.cuda.compile(text)["aos_to_soa"][few // 256, 256]
+        views = (aos.view(few, fields), soa.view(fields, few), few)
         label = f"{fields} floats, a thread a particle"
-        yield Candidate(f"aos_broken_{fields}", label, kernel, run, 2 * aos.nbytes)
-
-
-def short(dtype: torch.dtype) -> str:
-    """Name a dtype without its module."""
-    return str(dtype).removeprefix("torch.")
+        yield Candidate(f"aos_broken_{fields}", label, launch, views, 2 * aos.nbytes)
 
 
 def _run_plan(plan: family.Plan, x: torch.Tensor, out: torch.Tensor) -> None:
@@ -339,49 +282,6 @@ def _solution(kernel: Any) -> Callable[[torch.Tensor, torch.Tensor], None]:
 
 def _torch_transpose(x: torch.Tensor, out: torch.Tensor) -> None:
     out.copy_(x.mT)
-
-
-def measure(
-    todo: list[Candidate], rounds: int, quiet: bool = False
-) -> tuple[list[dict[str, Any]], float]:
-    """Time all candidates in rounds; return a row each, and the copy's GB/s."""
-    times: dict[str, list[float]] = {c.name: [] for c in todo}
-    for _ in range(rounds):
-        for c in todo:
-            timing = kw.bench(c.run, *c.arguments, seconds=0.03, device="cuda")
-            times[c.name].append(timing.median_ms)
-    rate = {c.name: [c.bytes_moved / ms / 1e6 for ms in times[c.name]] for c in todo}
-    sized = {
-        c.bytes_moved: c.name
-        for c in todo
-        if c.name.startswith("copy_") and c.name[5:].isdigit()
-    }
-    rows = []
-    for c in todo:
-        # The copy of as many bytes, or of the nearest number of them.
-        peer = sized[min(sized, key=lambda size: abs(size - c.bytes_moved))]
-        ratios = [r / k for r, k in zip(rate[c.name], rate[peer], strict=True)]
-        median = statistics.median(times[c.name])
-        rows.append(
-            {
-                "name": c.name,
-                "label": c.label,
-                "dtype": c.dtype,
-                "bytes": c.bytes_moved,
-                "median_ms": median,
-                "low_ms": min(times[c.name]),
-                "high_ms": max(times[c.name]),
-                "gbps": statistics.median(rate[c.name]),
-                "ratio": statistics.median(ratios),
-            }
-        )
-        if not quiet:
-            print(
-                f"{c.label:<48} {median:8.4f} ms {rows[-1]['gbps']:8.1f} GB/s "
-                f"{rows[-1]['ratio']:6.1%} of copy"
-            )
-    biggest = sized[2 * ROWS * COLUMNS * 4]
-    return rows, statistics.median(rate[biggest])
 
 
 if __name__ == "__main__":

@@ -12,18 +12,18 @@ of its own round: a clock that drifts cannot favour one of them. All arrays are
 from __future__ import annotations
 
 import argparse
-import os
-import statistics
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import kernelwright as kw
-from benchmarks._store import RESULTS, below_floor, slug, store
+from benchmarks import _command, _peers
+from benchmarks._candidates import Candidate, short
+from benchmarks._sources import rung
 from solutions import vector_add as family
 
 BYTES = 2**28
@@ -45,63 +45,36 @@ FLOORS: dict[str, dict[str, float]] = {
 }
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One thing to time: what it is called, what it runs, what it must move."""
-
-    name: str
-    label: str
-    run: Callable[..., object]
-    arguments: tuple[Any, ...]
-    bytes_moved: int
-    dtype: str = "float32"
-    n: int = 0
-
-
 def main() -> int:
     """Check, measure, store; return 0 if all is right and above its floor."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--only-correct", action="store_true")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    on_gpu = torch.cuda.is_available()
-    check_values("cuda" if on_gpu else "cpu")
-    if options.only_correct:
-        return 0
-    if not on_gpu:
-        print("no NVIDIA GPU: nothing was timed, nothing stored")
-        return 0
+    options = _command.command_line(__doc__).parse_args()
+    return _command.run("vector_add", options, check_values, measured, FLOORS)
+
+
+def measured(options: argparse.Namespace) -> _command.Measured:
+    """Time every candidate, and the memory's latency."""
     check_large()
     check_peers()
-    rows, copy_gbps = measure(list(candidates()))
+    todo = [replace(c, peers=("torch",)) for c in candidates()]
+    rows, copy_gbps = _peers.beside_copies(todo, ROUNDS, 0.04, peer_key="of_torch")
+    for row in rows:
+        row["median_us"] = row["median_ms"] * 1e3
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     latency = latency_ns()
     # Blocks of one warp do so little that starting them is all there is to see.
     tiny = next(row for row in rows if row["name"] == "block_32")
-    blocks_per_us = tiny["n"] / 32 / tiny["median_us"]
     in_flight = copy_gbps * latency / sms / 1e3
     print(f"latency {latency:.0f} ns, {in_flight:.1f} KB in flight an SM")
-    path = store(
-        "vector_add",
+    yield (
         rows,
-        options.out,
-        copy_gbps=round(copy_gbps, 1),
-        latency_ns=round(latency, 1),
-        in_flight_kb_per_sm=round(in_flight, 2),
-        blocks_per_us=round(blocks_per_us, 1),
-        sms=sms,
+        {
+            "copy_gbps": round(copy_gbps, 1),
+            "latency_ns": round(latency, 1),
+            "in_flight_kb_per_sm": round(in_flight, 2),
+            "blocks_per_us": round(tiny["n"] / 32 / tiny["median_us"], 1),
+            "sms": sms,
+        },
     )
-    print(f"stored in {path}")
-    if options.check or os.environ.get("CHECK") == "1":
-        floors = FLOORS.get(slug(torch.cuda.get_device_name()))
-        if floors is None:
-            print("no floors are known for this device")
-            return 0
-        low = below_floor(rows, floors)
-        print("\n".join(low) or "all figures are above their floors")
-        return 1 if low else 0
-    return 0
 
 
 # --- right first ------------------------------------------------------------------
@@ -179,71 +152,60 @@ def candidates() -> Iterator[Candidate]:
     n = BYTES // 4
     x, y = torch.randn(2, n, device="cuda")
     out = torch.empty_like(x)
-    moved = 3 * BYTES
     # As many bytes in all as an addition moves, so that both are equally long.
     half = torch.randn(3 * n // 2, device="cuda")
-    yield Candidate(
-        "copy", "copy, torch", torch.Tensor.copy_, (torch.empty_like(half), half), moved
-    )
-    yield Candidate("torch", "torch.add", _torch_add, (x, y, out), moved, n=n)
-
-    def rung(stem: str, kernel: str) -> kw.cuda.Kernel:
-        return kw.cuda.compile((SOURCES / f"{stem}.cu").read_text())[kernel]
-
-    def row(name: str, label: str, run: Callable[..., object], *args: Any) -> Candidate:
-        return Candidate(name, label, run, args, moved, n=n)
-
-    add_one = rung("add_one", "add_one")[n // 256, 256]
-    yield Candidate(
-        "add_one", "add one, one thread an element", add_one, (x, out), 2 * BYTES, n=n
-    )
-    guarded = rung("guarded", "vector_add")
-    yield row(
-        "guarded", "guarded, one element a thread", guarded[n // 256, 256], x, y, out, n
-    )
+    yield replace(_peers.copy_of(half, "copy"), label="copy, torch", facts={"n": 0})
+    yield row("torch", "torch.add", _torch_add, x, y, out)
+    add_one = rung(SOURCES, "add_one")[n // 256, 256]
+    one = row("add_one", "add one, one thread an element", add_one, x, out)
+    yield replace(one, bytes_moved=2 * BYTES)
+    guarded = rung(SOURCES, "guarded")
+    launch = guarded[n // 256, 256]
+    yield row("guarded", "guarded, one element a thread", launch, x, y, out, n)
     for threads in (32, 64, 128, 256, 512, 1024):
-        yield row(
-            f"block_{threads}",
-            str(threads),
-            guarded[n // threads, threads],
-            x,
-            y,
-            out,
-            n,
-        )
-    stride = rung("grid_stride", "saxpy")
-    yield row(
-        "grid_stride", "saxpy, grid stride", stride[8192, 256], 1.75, x, y, out, n
-    )
-    for name, label, text in _stride_variants():
-        variant = kw.cuda.compile(text)["saxpy"][8192, 256]
-        yield row(name, label, variant, 1.75, x, y, out, n)
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    packed = rung("any_dtype", "packed_saxpy<float>")
-    for each in (4, 8, 16, 32, 64, 128, 256):
-        yield row(
-            f"stride_{each}",
-            f"saxpy, grid stride, {each} blocks an SM",
-            stride[each * sms, 256],
-            *(1.75, x, y, out, n),
-        )
-        yield row(
-            f"packed_stride_{each}",
-            f"saxpy, 16 bytes, {each} blocks an SM",
-            packed[each * sms, 256],
-            *(1.75, x, y, out, n),
-        )
-    vectorized = rung("vectorized", "vector_add_vec4")
-    yield row(
-        "vectorized",
-        "float4, four elements a thread",
-        vectorized[n // 1024, 256],
-        *(x, y, out, n),
-    )
+        launch = guarded[n // threads, threads]
+        yield row(f"block_{threads}", str(threads), launch, x, y, out, n)
+    yield from _strides(x, y, out)
+    vectorized = rung(SOURCES, "vectorized")[n // 1024, 256]
+    label = "float4, four elements a thread"
+    yield row("vectorized", label, vectorized, x, y, out, n)
     yield row("any_dtype", "solutions.vector_add", _solution_add, x, y, out)
     yield row("saxpy_any_dtype", "solutions.saxpy", _solution_saxpy, x, y, out)
-    yield from _other_dtypes()
-    yield from _other_languages(x, y, moved, n)
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        n = BYTES // dtype.itemsize
+        a, b = (torch.randn(n, device="cuda").to(dtype) for _ in range(2))
+        label = f"solutions.vector_add, {short(dtype)}"
+        given = (a, b, torch.empty_like(a))
+        yield row(f"add_{short(dtype)}", label, _solution_add, *given)
+    yield from _other_languages(x, y)
+
+
+def row(name: str, label: str, run: Callable[..., object], *given: Any) -> Candidate:
+    """Name an addition of as many bytes as all of them; n is that of its tensors."""
+    x = next(one for one in given if isinstance(one, torch.Tensor))
+    facts = {"n": x.numel()}
+    return Candidate(name, label, run, given, 3 * BYTES, short(x.dtype), facts=facts)
+
+
+def _strides(
+    x: torch.Tensor, y: torch.Tensor, out: torch.Tensor
+) -> Iterator[Candidate]:
+    """Name saxpy whose threads walk on: as it stands, undone, and on fewer blocks."""
+    given = (1.75, x, y, out, x.numel())
+    stride = rung(SOURCES, "grid_stride")
+    yield row("grid_stride", "saxpy, grid stride", stride[8192, 256], *given)
+    for name, label, text in _stride_variants():
+        variant = kw.cuda.compile(text)["saxpy"][8192, 256]
+        yield row(name, label, variant, *given)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    packed = rung(SOURCES, "any_dtype", "packed_saxpy<float>")
+    for each in (4, 8, 16, 32, 64, 128, 256):
+        for name, label, kernel in (
+            ("stride", "grid stride", stride),
+            ("packed_stride", "16 bytes", packed),
+        ):
+            label = f"saxpy, {label}, {each} blocks an SM"
+            yield row(f"{name}_{each}", label, kernel[each * sms, 256], *given)
 
 
 def _stride_variants() -> Iterator[tuple[str, str, str]]:
@@ -268,32 +230,12 @@ def _solution_saxpy(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None
     family.saxpy(1.75, x, y, out=out)
 
 
-def _other_dtypes() -> Iterator[Candidate]:
-    for dtype in (torch.float16, torch.bfloat16, torch.float64):
-        n = BYTES // dtype.itemsize
-        x, y = (torch.randn(n, device="cuda").to(dtype) for _ in range(2))
-        name = str(dtype).removeprefix("torch.")
-        yield Candidate(
-            f"add_{name}",
-            f"solutions.vector_add, {name}",
-            _solution_add,
-            (x, y, torch.empty_like(x)),
-            3 * BYTES,
-            name,
-            n,
-        )
-
-
-def _other_languages(
-    x: torch.Tensor, y: torch.Tensor, moved: int, n: int
-) -> Iterator[Candidate]:
+def _other_languages(x: torch.Tensor, y: torch.Tensor) -> Iterator[Candidate]:
     import cupy
 
     from solutions.vector_add import cupy_add, triton_add
 
-    yield Candidate(
-        "triton", "Triton", triton_add.vector_add_triton, (x, y), moved, n=n
-    )
+    yield row("triton", "Triton", triton_add.vector_add_triton, x, y)
     a, b = cupy.from_dlpack(x), cupy.from_dlpack(y)
 
     def on_torchs_stream(function: Callable[..., object]) -> Callable[[], None]:
@@ -304,62 +246,13 @@ def _other_languages(
 
         return run
 
-    yield Candidate(
-        "cupy_raw",
-        "CuPy RawKernel",
-        on_torchs_stream(cupy_add.vector_add_raw),
-        (),
-        moved,
-        n=n,
-    )
-    yield Candidate(
-        "cupy_elementwise",
-        "CuPy ElementwiseKernel",
-        on_torchs_stream(cupy_add.vector_add_elementwise),
-        (),
-        moved,
-        n=n,
-    )
-
-
-def measure(todo: list[Candidate]) -> tuple[list[dict[str, Any]], float]:
-    """Time all candidates in rounds; return a row each, and the copy's GB/s."""
-    times: dict[str, list[float]] = {c.name: [] for c in todo}
-    for _ in range(ROUNDS):
-        for c in todo:
-            timing = kw.bench(c.run, *c.arguments, seconds=0.04, device="cuda")
-            times[c.name].append(timing.median_ms)
-    by_name = {c.name: c for c in todo}
-    rate = {
-        name: [by_name[name].bytes_moved / ms / 1e6 for ms in each]
-        for name, each in times.items()
-    }
-    rows = []
-    for c in todo:
-        ratios = [r / k for r, k in zip(rate[c.name], rate["copy"], strict=True)]
-        to_torch = [r / k for r, k in zip(rate[c.name], rate["torch"], strict=True)]
-        median = statistics.median(times[c.name])
-        rows.append(
-            {
-                "name": c.name,
-                "label": c.label,
-                "n": c.n,
-                "dtype": c.dtype,
-                "bytes": c.bytes_moved,
-                "median_ms": median,
-                "median_us": median * 1e3,
-                "low_ms": min(times[c.name]),
-                "high_ms": max(times[c.name]),
-                "gbps": statistics.median(rate[c.name]),
-                "ratio": statistics.median(ratios),
-                "of_torch": statistics.median(to_torch),
-            }
-        )
-        print(
-            f"{c.label:<40} {median:8.4f} ms {rows[-1]['gbps']:8.1f} GB/s "
-            f"{rows[-1]['ratio']:6.1%} of copy"
-        )
-    return rows, statistics.median(rate["copy"])
+    facts = {"n": x.numel()}
+    for name, label, function in (
+        ("cupy_raw", "CuPy RawKernel", cupy_add.vector_add_raw),
+        ("cupy_elementwise", "CuPy ElementwiseKernel", cupy_add.vector_add_elementwise),
+    ):
+        run = on_torchs_stream(function)
+        yield Candidate(name, label, run, (), 3 * BYTES, facts=facts)
 
 
 _CHASE = """

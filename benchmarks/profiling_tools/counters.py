@@ -6,18 +6,20 @@ FOLDER is what ``record.sh`` wrote: ``ncu.csv`` and ``versions.txt``.
 from __future__ import annotations
 
 import argparse
-import csv
 import datetime
-import io
-import json
 import re
 from pathlib import Path
-from typing import Any
 
-from benchmarks._store import RESULTS, slug
+from benchmarks._ncu import BUSY, LOADS, Values, in_our_units, table, values
+from benchmarks._store import RESULTS, slug, write
 
-_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
-_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
+COUNTERS = {
+    **LOADS,
+    "duration_us": "gpu__time_duration.sum",
+    "read_bytes": "dram__bytes_read.sum",
+    "memory_share": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "occupancy": BUSY["occupancy"],
+}
 
 
 def main() -> None:
@@ -38,36 +40,28 @@ def main() -> None:
         "versions": {"ncu": ncu.group(1) if ncu else "", "driver": driver},
         "rows": rows((options.folder / "ncu.csv").read_text()),
     }
-    path = options.out / f"profiling-counters-{slug(device)}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    path = write(f"profiling-counters-{slug(device)}", record, options.out)
     print(f"stored {path}")
 
 
-def rows(text: str) -> list[dict[str, Any]]:
+def rows(text: str) -> list[Values]:
     """Return one row a kernel from ncu's raw CSV page."""
-    _, *lines = csv.DictReader(io.StringIO(text[text.index('"ID"') :]))
-    found = []
-    for line in lines:
+    return [
+        row(line["Kernel Name"].split("(")[0], values(line, COUNTERS))
+        for line in table(text)
+    ]
 
-        def number(key: str, line: dict[str, str] = line) -> float:
-            return float(line[key].replace(",", ""))
 
-        found.append(
-            {
-                "name": line["Kernel Name"].split("(")[0],
-                "label": f"`{line['Kernel Name'].split('(')[0]}`",
-                "duration_us": number("gpu__time_duration.sum") / 1e3,
-                "read_mb": number("dram__bytes_read.sum") / 1e6,
-                "sectors_per_request": number(_SECTORS) / number(_REQUESTS),
-                "memory_share": number(
-                    "dram__throughput.avg.pct_of_peak_sustained_elapsed"
-                )
-                / 100,
-                "occupancy": number("sm__warps_active.avg.pct_of_peak_sustained_active")
-                / 100,
-            }
-        )
-    return found
+def row(name: str, counted: Values) -> Values:
+    """Return what is stored of a kernel."""
+    found = in_our_units(counted, ("memory_share", "occupancy"))
+    shown = ("duration_us", "sectors_per_request", "memory_share", "occupancy")
+    return {
+        "name": name,
+        "label": f"`{name}`",
+        "read_mb": found["read_bytes"] / 1e6,
+        **{key: found[key] for key in shown},
+    }
 
 
 if __name__ == "__main__":

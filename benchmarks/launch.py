@@ -1,0 +1,183 @@
+"""What a launch costs the CPU: ours, torch's and Triton's, and our packing alone.
+
+    python -m benchmarks.launch                 measure and store
+    python -m benchmarks.launch --check         and hold against the floors
+    python -m benchmarks.launch --only-correct  no timing; also without a GPU
+
+A kernel of one block takes seven arguments. Few launches are queued before the device
+is waited for, so that the CPU never waits for room in the queue: what is timed is the
+CPU's part. Without a GPU the packing alone is timed, on tensors of the CPU, and
+nothing is stored.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import kernelwright as kw
+from benchmarks import _command
+from benchmarks._candidates import Row
+from kernelwright.cuda.arguments import pack_arguments
+from kernelwright.cuda.plan import Plan
+from kernelwright.cuda.signature import Signature, parse_signature
+
+SOURCE = """
+__global__ void affine(const float* x, const float* weight, const float* bias,
+                       float* out, int rows, int columns, float scale) {
+    int i = threadIdx.x;
+    if (i < rows * columns) out[i] = x[i] * weight[i] * scale + bias[i];
+}
+"""
+TYPES = "void (float const*, float const*, float const*, float*, int, int, float)"
+N = 256
+IN_A_ROW, ROUNDS = 50, 400
+
+FLOORS: dict[str, dict[str, float]] = {}
+
+
+def main() -> int:
+    """Check, measure, store; return 0 if all is right and above its floor."""
+    options = _command.command_line(__doc__).parse_args()
+    if not torch.cuda.is_available() and not options.only_correct:
+        for row in packing("cpu"):
+            show(row)
+    return _command.run("launch", options, check_values, measured, FLOORS)
+
+
+def check_values(device: str) -> None:
+    """Hold the kernel against the formula, and the short way against the long one."""
+    given = arguments(device)
+    x, weight, bias, out = given[:4]
+    kw.cuda.compile(SOURCE)["affine"][1, N](*given)
+    torch.testing.assert_close(out, x * weight * 0.5 + bias)
+    plan, signature = planned(device)
+    ready = plan.pack(given)
+    assert ready is not None
+    words = [data.ljust(8, b"\0") for data in long_way(signature, given, device)]
+    assert ready[0].data.raw == b"".join(words)
+    print(f"right on {device}: affine, and its arguments by both ways")
+
+
+def arguments(device: str) -> tuple[Any, ...]:
+    """Return what the kernel takes: four tensors and three numbers."""
+    tensors = torch.randn(4, N, device=device)
+    return (*tensors.unbind(), 1, N, 0.5)
+
+
+def planned(device: str) -> tuple[Plan, Signature]:
+    """Return the kernel's plan and its signature."""
+    signature = parse_signature("affine", TYPES)
+    plan = Plan.of(signature, device)
+    assert plan is not None
+    return plan, signature
+
+
+def long_way(signature: Signature, given: tuple[Any, ...], device: str) -> list[bytes]:
+    """Pack as unusual arguments are packed."""
+    return pack_arguments(signature, given, device)[0]
+
+
+def measured(options: Namespace) -> _command.Measured:
+    """Time our launch, torch's and Triton's, and the packing."""
+    given = arguments("cuda")
+    kernel = kw.cuda.compile(SOURCE)["affine"]
+    ready = kernel[1, N]
+    x, out = given[0], given[3]
+    calls: dict[str, tuple[str, Callable[[], object]]] = {
+        "kernel": ("kernel[grid, block](7 arguments)", lambda: kernel[1, N](*given)),
+        "launcher": ("the same, grid and block chosen", lambda: ready(*given)),
+        "torch": ("torch.add, out=", lambda: torch.add(x, x, out=out)),
+    }
+    triton = triton_launch(given)
+    if triton is not None:
+        calls["triton"] = ("Triton, 7 arguments", triton)
+    # In turn, so that a clock that drifts meets all of them alike.
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, (_, call) in calls.items():
+            torch.cuda.synchronize()
+            times[name].append(microseconds(call))
+    torch.cuda.synchronize()
+    rows = [row_of(name, calls[name][0], times[name]) for name in calls]
+    of = {row["name"]: row["median_us"] for row in rows}
+    for row in rows:
+        # As for a kernel: over 1 is cheaper than the peer, torch's launch.
+        row["ratio"] = of["torch"] / row["median_us"]
+        if "triton" in of:
+            row["ratio_triton"] = of["triton"] / row["median_us"]
+    rows += packing("cuda")
+    for row in rows:
+        show(row)
+    yield rows, {"arguments": len(given), "in_a_row": IN_A_ROW}
+
+
+def packing(device: str) -> list[Row]:
+    """Time the packing alone: by the plan, and the long way."""
+    given = arguments(device)
+    plan, signature = planned(device)
+
+    def short() -> None:
+        ready = plan.pack(given)
+        assert ready is not None
+        plan.release(ready[0])
+
+    ways: dict[str, tuple[str, Callable[[], object]]] = {
+        "packing": ("packing by the plan", short),
+        "packing_long": (
+            "packing the long way",
+            lambda: long_way(signature, given, device),
+        ),
+    }
+    return [
+        row_of(name, label, [microseconds(call) for _ in range(ROUNDS)])
+        for name, (label, call) in ways.items()
+    ]
+
+
+def triton_launch(given: tuple[Any, ...]) -> Callable[[], object] | None:
+    """Return a launch of the same work by Triton, where it is installed."""
+    try:
+        import triton
+
+        from benchmarks._launch_triton import affine
+    except ImportError:
+        return None
+    x, weight, bias, out, rows, columns, scale = given
+    assert triton.next_power_of_2(rows * columns) == N
+    return lambda: affine[(1,)](x, weight, bias, out, rows, columns, scale, N)
+
+
+def microseconds(call: Callable[[], object]) -> float:
+    """Return the CPU's time for one of a few calls in a row."""
+    begin = time.perf_counter()
+    for _ in range(IN_A_ROW):
+        call()
+    return (time.perf_counter() - begin) / IN_A_ROW * 1e6
+
+
+def row_of(name: str, label: str, samples: list[float]) -> Row:
+    """Return what is stored of a call that took so many microseconds."""
+    return {
+        "name": name,
+        "label": label,
+        "median_us": statistics.median(samples),
+        "low_us": min(samples),
+        "high_us": max(samples),
+    }
+
+
+def show(row: Row) -> None:
+    """Print a row."""
+    ratio = f"{row['ratio']:6.2f} of torch's" if "ratio" in row else ""
+    print(f"{row['label']:<36}{row['median_us']:8.2f} us  {ratio}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
