@@ -1,0 +1,15 @@
+// expect: Each sum has two elements
+__global__ void block_sum(const float* x, float* out, int n) {
+    __shared__ float part[256];
+    int t = threadIdx.x;
+    int i = blockIdx.x * blockDim.x + t;
+    part[t] = i < n ? x[i] : 0.0f;
+    __syncthreads();
+    if (t < 128) {
+        part[t] += part[t + 128];
+    }
+    __syncthreads();
+    if (t == 0) {
+        out[blockIdx.x] = part[0];
+    }
+}

@@ -1,0 +1,19 @@
+// expect: outside of x
+__global__ void lost_lanes(const float* x, float* out, int n) {
+    __shared__ float part[8];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = x[i];
+    for (int offset = 16; offset > 0; offset /= 2) {
+        sum += __shfl_down_sync(0xffffffff, sum, offset);
+    }
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int warp = 1; warp < 8; ++warp) {
+            sum += part[warp];
+        }
+        out[blockIdx.x] = sum;
+    }
+}

@@ -1,0 +1,21 @@
+// expect: the one that is not full
+__global__ void lost_lanes(const float* x, float* out, int n) {
+    __shared__ float part[8];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    // A warp stays as a whole, or brings nothing as a whole.
+    bool full = i - i % 32 + 31 < n;
+    float sum = full ? x[i] : 0.0f;
+    for (int offset = 16; offset > 0; offset /= 2) {
+        sum += __shfl_down_sync(0xffffffff, sum, offset);
+    }
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int warp = 1; warp < 8; ++warp) {
+            sum += part[warp];
+        }
+        out[blockIdx.x] = sum;
+    }
+}

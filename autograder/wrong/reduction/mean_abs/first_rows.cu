@@ -1,0 +1,23 @@
+// expect: first 32 rows
+__global__ void mean_abs(const float* x, float* out, int rows,
+                         int columns) {
+    int column = blockIdx.x * 32 + threadIdx.x;
+    __shared__ float tile[32][33];
+    float sum = 0.0f;
+    if (column < columns) {
+        int r = threadIdx.y;
+        if (r < rows) {
+            sum += fabsf(x[(long long)r * columns + column]);
+        }
+    }
+    tile[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    sum = tile[threadIdx.x][threadIdx.y];
+    for (int offset = 16; offset > 0; offset /= 2) {
+        sum += __shfl_down_sync(0xffffffff, sum, offset);
+    }
+    column = blockIdx.x * 32 + threadIdx.y;
+    if (threadIdx.x == 0 && column < columns) {
+        out[column] = sum / rows;
+    }
+}

@@ -1,0 +1,17 @@
+// A warp adds its 32 values up without memory and without a barrier: five
+// shuffles, from register to register.
+
+// [exercise:warp_sum]
+__global__ void warp_sum(const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = i < n ? x[i] : 0.0f;
+    // [hole]
+    for (int offset = 16; offset > 0; offset /= 2) {
+        sum += __shfl_down_sync(0xffffffff, sum, offset);
+    }
+    if (threadIdx.x % 32 == 0) {
+        out[i / 32] = sum;
+    }
+    // [/hole]
+}
+// [/exercise]
