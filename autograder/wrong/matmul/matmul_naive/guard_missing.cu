@@ -1,0 +1,11 @@
+// expect: out of bounds
+__global__ void matmul_naive(const float* a, const float* b, float* c, int m,
+                             int n, int k) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    int column = blockIdx.y * blockDim.y + threadIdx.y;
+    float sum = 0.0f;
+    for (int i = 0; i < k; ++i) {
+        sum += a[row * k + i] * b[i * n + column];
+    }
+    c[row * n + column] = sum;
+}

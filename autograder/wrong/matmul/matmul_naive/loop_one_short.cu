@@ -1,0 +1,13 @@
+// expect: The last product of every sum is missing
+__global__ void matmul_naive(const float* a, const float* b, float* c, int m,
+                             int n, int k) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    int column = blockIdx.y * blockDim.y + threadIdx.y;
+    if (row < m && column < n) {
+        float sum = 0.0f;
+        for (int i = 0; i < k - 1; ++i) {
+            sum += a[row * k + i] * b[i * n + column];
+        }
+        c[row * n + column] = sum;
+    }
+}

@@ -1,0 +1,111 @@
+"""Chapter 6: mistakes that can be told apart, sums in any order, no TF32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from autograder.exercise import Case, Exercise
+from autograder.exercises._matmul import operands, shape_case
+from autograder.exercises.matmul import EXERCISES, MATMUL_FAST, MATMUL_TILED
+from autograder.oracle import draw, given, is_right
+
+BY_ID = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.id)
+
+
+def every_case(exercise: Exercise) -> list[Case]:
+    hidden = exercise.hidden(torch.Generator().manual_seed(3))
+    return [*exercise.cases, *hidden]
+
+
+def fits(exercise: Exercise, case: Case, got: torch.Tensor) -> bool:
+    arguments = given(draw(exercise, case, 1, "test"))
+    (reference,) = exercise.reference(arguments).values()
+    assert exercise.tolerance.scale is not None
+    (scale,) = exercise.tolerance.scale(arguments).values()
+    return bool(is_right(got, reference, scale, exercise.tolerance, case).all())
+
+
+def rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Round to a significand of so many bits: 11 for TF32 and fp16."""
+    mantissa, exponent = torch.frexp(x.double())
+    short = torch.ldexp(torch.round(mantissa * 2**bits) / 2**bits, exponent)
+    return torch.where(x.isfinite(), short, x.double())
+
+
+@BY_ID
+def test_a_sum_in_any_order_is_right(exercise: Exercise) -> None:
+    for case in every_case(exercise):
+        a, b = operands(given(draw(exercise, case, 1, "test")))
+        order = torch.randperm(case.sizes["k"])
+        forwards = torch.zeros(a.shape[0], b.shape[1])
+        for i in order.tolist():
+            forwards = forwards + (a[:, i : i + 1] * b[i : i + 1]).float()
+        assert fits(exercise, case, forwards), case.name
+        assert fits(exercise, case, a.float() @ b.float()), case.name
+
+
+@BY_ID
+def test_factors_rounded_to_tf32_are_wrong(exercise: Exercise) -> None:
+    refused = 0
+    for case in every_case(exercise):
+        a, b = operands(given(draw(exercise, case, 1, "test")))
+        refused += not fits(exercise, case, (rounded(a, 11) @ rounded(b, 11)).float())
+    # Where there is nothing to sum, nothing is rounded.
+    assert refused >= len(every_case(exercise)) - 2
+
+
+def test_tf32_is_wrong_at_the_timed_size_too() -> None:
+    case = shape_case(8, 64, 4096)
+    arguments = given(draw(MATMUL_FAST, case, 1, "test"))
+    a, b = operands(arguments)
+    assert fits(MATMUL_FAST, case, a.float() @ b.float())
+    assert not fits(MATMUL_FAST, case, (rounded(a, 11) @ rounded(b, 11)).float())
+
+
+@BY_ID
+def test_every_known_mistake_is_wrong_somewhere_and_like_no_other(
+    exercise: Exercise,
+) -> None:
+    shown: dict[str, set[tuple[str, bytes]]] = {}
+    for case in exercise.cases:
+        arguments = given(draw(exercise, case, 1, "test"))
+        for miss in exercise.near_misses:
+            (output,) = miss.output(arguments).values()
+            if not fits(exercise, case, output.float()):
+                bits = output.float().nan_to_num(1e30, 2e30, -2e30).numpy().tobytes()
+                shown.setdefault(miss.name, set()).add((case.name, bits))
+    assert shown.keys() == {miss.name for miss in exercise.near_misses}
+    faces = [frozenset(seen) for seen in shown.values()]
+    assert len(set(faces)) == len(faces)
+
+
+@BY_ID
+def test_shapes_are_awkward_and_fit_what_is_asked(exercise: Exercise) -> None:
+    shapes = [tuple(c.sizes.values()) for c in every_case(exercise)]
+    assert any(len(set(shape)) == 3 for shape in shapes)
+    assert any(0 in shape for shape in shapes)
+    in_fours = all(not (n % 4 or k % 4) for _, n, k in shapes)
+    assert in_fours == (exercise.id == "matmul_fast")
+    # The counts are asked of whole tiles, which come first.
+    m, n, k = shapes[0]
+    assert not (m % 64 or n % 32 or k % 16)
+
+
+@pytest.mark.parametrize(
+    "exercise", [e for e in EXERCISES if e.speed], ids=lambda e: e.id
+)
+def test_what_is_timed_counts_operations(exercise: Exercise) -> None:
+    speed = exercise.speed
+    assert speed is not None
+    assert speed.flops is not None and speed.run_peer is not None
+    assert speed.flops(speed.case) == 2 * 4096**3
+    assert speed.bytes_moved(speed.case) == 3 * 4 * 4096**2
+    assert speed.unit == "fp32"
+    assert 0 < speed.bands["bronze"] < speed.bands["silver"] < speed.bands["gold"] < 1
+
+
+def test_the_counts_of_the_tiled_product_are_the_chapters() -> None:
+    bytes_, *_ = [c for c in MATMUL_TILED.counts if c.metric == "bytes"]
+    m, n, k = (MATMUL_TILED.cases[0].sizes[name] for name in "mnk")
+    assert bytes_.ideal == 4 * m * n * k / 16
