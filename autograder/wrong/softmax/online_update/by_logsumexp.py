@@ -1,0 +1,16 @@
+# expect: own rule
+def online_update(maximum: Tensor, total: Tensor, values: Tensor):
+    """Take values (rows, columns) into maximum and total, both (rows,).
+
+    total is the sum of exp(x - maximum) over all x seen so far; before
+    the first of them, maximum is -inf and total 0.
+    """
+    higher = torch.maximum(maximum, values.amax(dim=1))
+    # Where all is -inf so far, -inf - -inf would be NaN.
+    base = torch.where(higher == -math.inf, 0.0, higher)
+    mended = total * torch.exp(maximum - base)
+    total = mended + torch.exp(values - base[:, None]).sum(dim=1)
+    seen = torch.log(mended)
+    here = torch.logsumexp(values - base[:, None], 1)
+    total = torch.exp(torch.logaddexp(seen, here))
+    return higher, total

@@ -1,0 +1,223 @@
+"""Chapter 8 on a GPU: every kernel right, then timed beside eager and torch.compile.
+
+    python -m benchmarks.softmax                 measure and store
+    python -m benchmarks.softmax --check         and hold against the floors
+    python -m benchmarks.softmax --only-correct  no timing; also without a GPU
+
+Each candidate is compared with a copy of as many bytes in its own round, and ours with
+torch's own (``_peers``). Bytes are what must move: x read once and out written once
+(backward: y and its gradient read, x's written), however often a kernel reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+import kernelwright as kw
+from benchmarks import _command, _peers
+from benchmarks._candidates import Candidate, short
+from benchmarks._sources import rung
+from solutions.softmax import launch, softmax
+from solutions.softmax.fused import softmax_triton
+from solutions.softmax.long_rows import softmax_long_rows
+
+SHAPES = (
+    (32768, 1024), (16384, 8192), (4096, 65_536), (2048, 131_072), (1024, 262_144),
+)  # fmt: skip
+BACKWARD_SHAPES = ((16384, 8192), (4096, 65_536))
+DTYPES = (torch.bfloat16, torch.float32)
+RUNG_SHAPES = ((16384, 8192), (4096, 65_536))
+ROUNDS = 5
+SOURCES = Path(launch.__file__).parent
+VALUE_THREES = (
+    (5, 7, 1), (40, 1024, 1), (9, 1001, 1), (3, 8192, 1), (2, 32_768, 1),
+    (2, 40_001, 1), (2, 40, 18), (2, 1500, 3),
+)  # fmt: skip
+# Lowest ratio to the better peer that is no regression, by device: what the course
+# asks for.
+FLOORS: dict[str, dict[str, float]] = {
+    "nvidia-h200": {
+        f"softmax_bfloat16_{rows}x{columns}": 1.5
+        for rows, columns in ((16384, 8192), (4096, 65_536), (1024, 262_144))
+    }
+}
+
+Function = Callable[..., torch.Tensor]
+
+
+def main() -> int:
+    """Check, measure, store; return 0 if all is right and above its floor."""
+    options = _command.command_line(__doc__).parse_args()
+    return _command.run("softmax", options, check_values, measured, FLOORS, "of_peer")
+
+
+def measured(options: argparse.Namespace) -> _command.Measured:
+    """Time every candidate."""
+    rows, copy_gbps = _peers.beside_copies(list(candidates()), ROUNDS)
+    _peers.compare_with_torch(rows)
+    yield rows, {"copy_gbps": round(copy_gbps, 1)}
+
+
+# --- right first ------------------------------------------------------------------
+
+
+def check_values(device: str) -> None:
+    """Hold the kernels' values and gradients against float64, and the rungs' values.
+
+    Without a GPU the kernels are interpreted, and bfloat16 is then wrong: it is left
+    out. So is float64, of which nothing here is more exact; the tests hold it.
+    """
+    worst = 0.0
+    narrow = [torch.bfloat16] if device == "cuda" else []
+    for dtype in (torch.float16, torch.float32, *narrow):
+        for shape in VALUE_THREES:
+            worst = max(worst, worst_error(shape, dtype, device))
+    assert worst < 4, worst
+    x = 5 * torch.randn(3, 5000, device=device)
+    right = torch.softmax(x.double(), 1)
+    for name, run in rungs_of(x).items():
+        off = float((run().double() / right - 1).abs().max())
+        assert off < 1e-5, (name, off)
+    print(f"right on {device}: off by {worst:.1f} eps of the largest value at most")
+
+
+def worst_error(shape: tuple[int, int, int], dtype: torch.dtype, device: str) -> float:
+    """Return the largest error of output and gradient, in eps of the largest value."""
+    generator = torch.Generator().manual_seed(sum(shape))
+    x, grad = (
+        torch.randn(shape, generator=generator).to(device, dtype) for _ in range(2)
+    )
+    y, slope = torch.empty_like(x), torch.empty_like(x)
+    launch.forward_into(x, y)
+    launch.backward_into(y, grad, slope)
+    v, g = y.double(), grad.double()
+    pairs = (
+        (y, torch.softmax(x.double(), 1)),
+        (slope, v * (g - (v * g).sum(1, keepdim=True))),
+    )
+    errors = [float((a - b).abs().max() / b.abs().max()) for a, b in pairs]
+    return max(errors) / torch.finfo(dtype).eps
+
+
+# --- then fast --------------------------------------------------------------------
+
+
+def _eager(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+def _formula(x: torch.Tensor) -> torch.Tensor:
+    """Write softmax out, an operation a kernel: the *standard* of the sources."""
+    weight = torch.exp(x - x.amax(-1, keepdim=True))
+    return weight / weight.sum(-1, keepdim=True)
+
+
+def versions_of() -> Iterator[tuple[str, str, Function]]:
+    """Name ours, the peers, and the formula written out."""
+    yield "", "`softmax`", softmax
+    yield "_eager", "torch eager", _eager
+    yield "_compile", "torch.compile", _peers.compiled(_eager)
+    yield "_formula", "torch eager, the formula written out", _formula
+
+
+def candidates() -> Iterator[Candidate]:
+    """Name everything whose figures are stored; the copies first."""
+    yield from copies()
+    yield from rungs()
+    for (rows, columns), dtype in itertools.product(SHAPES, DTYPES):
+        yield from forwards(rows, columns, dtype)
+    for (rows, columns), dtype in itertools.product(BACKWARD_SHAPES, DTYPES):
+        yield from backwards(rows, columns, dtype)
+
+
+def copies() -> Iterator[Candidate]:
+    """Name a copy of each number of bytes, and of the size that others quote."""
+    sizes = {
+        rows * columns * dtype.itemsize
+        for (rows, columns), dtype in itertools.product(SHAPES, DTYPES)
+    }
+    for size in sorted(sizes | {_peers.QUOTED_BYTES // 2}):
+        x = torch.zeros(size // 4, device="cuda")
+        yield _peers.copy_of(x, f"copy_{2 * size}")
+
+
+def forwards(rows: int, columns: int, dtype: torch.dtype) -> Iterator[Candidate]:
+    """Name the forward pass at one size, ours and the peers'."""
+    x = torch.randn(rows, columns, device="cuda").to(dtype)
+    where = f"{short(dtype)}_{rows}x{columns}"
+    for suffix, label, function in versions_of():
+        yield Candidate(
+            f"softmax_{where}{suffix}",
+            f"{label}, {rows} x {columns} {short(dtype)}",
+            function,
+            (x,),
+            2 * x.nbytes,
+            short(dtype),
+        )
+
+
+def backwards(rows: int, columns: int, dtype: torch.dtype) -> Iterator[Candidate]:
+    """Name the backward pass, through autograd for all of them."""
+    for suffix, label, function in versions_of():
+        if suffix == "_formula" and columns > 8192:
+            continue  # its graph keeps half a dozen arrays: not of a gigabyte each
+        graphs = []
+        for _ in range(2):
+            x = torch.randn(rows, columns, device="cuda").to(dtype).requires_grad_()
+            graphs.append((function(x), x, torch.randn_like(x)))
+        yield Candidate(
+            f"softmax_backward_{short(dtype)}_{rows}x{columns}{suffix}",
+            f"{label}, backward, {rows} x {columns} {short(dtype)}",
+            _peers.backward_in_turn(graphs),
+            (),
+            3 * rows * columns * dtype.itemsize,
+            short(dtype),
+        )
+
+
+_RUNG_LABELS = {
+    "naive": "as the formula stands, no maximum",
+    "safe": "three sweeps",
+    "online": "online: one sweep and one to write",
+    "fused": "Triton, the row in registers",
+    "long_rows": "Triton, rows in pieces",
+}
+
+
+def rungs_of(x: torch.Tensor) -> dict[str, Callable[[], torch.Tensor]]:
+    """Return the launch of each rung that takes x (rows, columns), float32."""
+    rows, columns = x.shape
+    out = torch.empty_like(x)
+    runs: dict[str, Callable[[], torch.Tensor]] = {}
+    for name in ("naive", "safe", "online"):
+        kernel = rung(SOURCES, name)
+
+        def run(kernel: kw.cuda.Kernel = kernel) -> torch.Tensor:
+            kernel[rows, 256](x, out, columns)
+            return out
+
+        runs[name] = run
+    if columns <= 16_384:
+        runs["fused"] = lambda: softmax_triton(x)
+    runs["long_rows"] = lambda: softmax_long_rows(x)
+    return runs
+
+
+def rungs() -> Iterator[Candidate]:
+    """Name the chapter's own kernels, on float32."""
+    for rows, columns in RUNG_SHAPES:
+        x = torch.randn(rows, columns, device="cuda")
+        for name, run in rungs_of(x).items():
+            tail = "" if columns == RUNG_SHAPES[0][1] else f"_{columns}"
+            label = f"{_RUNG_LABELS[name]}, {rows} x {columns}"
+            yield Candidate(f"rung_{name}{tail}", label, run, (), 2 * x.nbytes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
