@@ -1,0 +1,323 @@
+"""Chapter 9's exercises in PyTorch: with the matrix of scores, and without."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from autograder.drawing import tensor
+from autograder.exercise import (
+    Arguments,
+    Case,
+    Exercise,
+    NearMiss,
+    Output,
+    Outputs,
+    Problem,
+    Structure,
+)
+from autograder.exercises._flash_attention import (
+    STEM,
+    TOLERANCE,
+    Loop,
+    case_of,
+    draw_heads,
+    hidden_shapes,
+    loop_mistakes,
+    reference,
+    scale_of,
+)
+
+_PRELUDE = "import math\n\nimport torch\n\nTensor = torch.Tensor\n"
+
+_BY_HAND = Structure(
+    runs_no=("scaled_dot_product", "multi_head_attention", "flash_attention"),
+    message="The values are right, and torch's own attention made them: write it with "
+    "products, exponentials and sums.",
+)
+
+# --- attention_reference ----------------------------------------------------------
+
+
+def _reference_problem(case: Case, generator: torch.Generator) -> Problem:
+    q, k, v = draw_heads(case, generator, head_dim=16)
+    seen = torch.rand(q.shape[1], k.shape[1], generator=generator) < 0.7
+    seen[3::4] = False  # queries that see nothing
+    return Problem(
+        {"q": q, "k": k, "v": v, "seen": seen},
+        {"out": Output(tuple(q.shape), torch.float32)},
+    )
+
+
+def _scores(arguments: Arguments, power: int = 1) -> torch.Tensor:
+    q, k = tensor(arguments, "q"), tensor(arguments, "k")
+    return q @ k.mT * scale_of(arguments) ** power
+
+
+def _attend(arguments: Arguments, weights: torch.Tensor) -> Outputs:
+    return {"out": weights @ tensor(arguments, "v")}
+
+
+def _scaled(power: int) -> object:
+    def output(arguments: Arguments) -> Outputs:
+        seen = tensor(arguments, "seen")
+        scores = _scores(arguments, power).masked_fill(~seen, -math.inf)
+        return _attend(arguments, torch.softmax(scores, -1).nan_to_num(0.0))
+
+    return output
+
+
+def _nan_rows(arguments: Arguments) -> Outputs:
+    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
+    return _attend(arguments, torch.softmax(scores, -1))
+
+
+def _hidden_after(arguments: Arguments) -> Outputs:
+    weights = torch.softmax(_scores(arguments), -1)
+    return _attend(arguments, weights.masked_fill(~tensor(arguments, "seen"), 0.0))
+
+
+def _over_queries(arguments: Arguments) -> Outputs:
+    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
+    return _attend(arguments, torch.softmax(scores, -2).nan_to_num(0.0))
+
+
+def _upside_down(arguments: Arguments) -> Outputs:
+    scores = _scores(arguments).masked_fill(tensor(arguments, "seen"), -math.inf)
+    return _attend(arguments, torch.softmax(scores, -1).nan_to_num(0.0))
+
+
+def _uniform(arguments: Arguments) -> Outputs:
+    # -1e9 where -inf is wanted: a row of equal scores, however low, is a mean.
+    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -1e9)
+    return _attend(arguments, torch.softmax(scores, -1))
+
+
+def _near(name: str, output: object, message: str) -> NearMiss:
+    assert callable(output)
+    return NearMiss(name, output, message)
+
+
+ATTENTION_REFERENCE = Exercise(
+    id="attention_reference",
+    stem=STEM,
+    title="Standard attention",
+    kind="warm-up",
+    points=10,
+    language="python",
+    entry="function",
+    name="attention_reference",
+    source="solutions/flash_attention/reference.py",
+    goal="Write attention as its formula says it, with the whole matrix of scores.",
+    requirements=(
+        "q is (heads, q_len, head_dim); k and v are (heads, kv_len, head_dim).",
+        "Scores are scaled by 1 / sqrt(head_dim); a softmax runs along the keys.",
+        "seen is bool, (q_len, kv_len): hidden keys get weight 0, and the others of "
+        "the row add up to 1.",
+        "A query that sees no key gets zeros.",
+    ),
+    problem=_reference_problem,
+    reference=reference,
+    cases=(
+        case_of(24, 40, heads=2),
+        case_of(33, 31),
+        case_of(1, 1),
+        case_of(5, 1),
+        case_of(16, 16),
+        case_of(40, 57, "large"),
+    ),
+    hidden=lambda generator: hidden_shapes(generator),
+    tolerance=TOLERANCE,
+    near_misses=(
+        _near(
+            "scale forgotten",
+            _scaled(0),
+            "The scores are not scaled: divide q k^T by sqrt(head_dim).",
+        ),
+        _near(
+            "scale twice",
+            _scaled(2),
+            "The scores are scaled twice: divide by sqrt(head_dim), not by head_dim.",
+        ),
+        _near(
+            "rows that see nothing",
+            _nan_rows,
+            "A query that sees no key gives NaN: the softmax of nothing but -inf is "
+            "0 / 0. Such rows are zeros: torch.where on seen.any(dim=-1).",
+        ),
+        _near(
+            "hidden after the softmax",
+            _hidden_after,
+            "Hidden keys are set to 0 after the softmax, so the weights that are left "
+            "no longer add up to 1: hide the scores, with -inf, before it.",
+        ),
+        _near(
+            "over the queries",
+            _over_queries,
+            "The softmax runs over the queries: the weights of one query, along the "
+            "keys, add up to 1. That is dim=-1.",
+        ),
+        _near(
+            "mask upside down",
+            _upside_down,
+            "The mask is upside down: seen is true where the query sees the key, so "
+            "what is hidden is ~seen.",
+        ),
+        _near(
+            "a large number for -inf",
+            _uniform,
+            "A query that sees no key gets the mean of all values: -1e9 is not -inf, "
+            "and a row of equal scores is a mean. Such rows are zeros.",
+        ),
+    ),
+    hints=(
+        "Three steps, three lines: scores, weights, output. What must happen to a "
+        "hidden score so that its weight becomes 0?",
+        "masked_fill(~seen, -math.inf) before the softmax. Then a row with nothing to "
+        "see is 0 / 0: put zeros there.",
+        "weights = torch.softmax(scores, dim=-1);  weights = torch.where(seen.any("
+        "dim=-1, keepdim=True), weights, 0.0);  return weights @ v",
+    ),
+    onward="Measure its memory with kw.peak_memory, at 512 keys and at 1,024.",
+    structure=(_BY_HAND,),
+    prelude=_PRELUDE,
+)
+
+# --- attention_tile ---------------------------------------------------------------
+
+_TILED = (
+    _PRELUDE
+    + '''
+import kernelwright as kw
+
+
+def __adapt__(answer, q, k, v, tile):
+    """Call the answer; where the scores are many, see what memory it took."""
+    out = answer(q, k, v, tile)
+    linear = torch.tensor(True, device=q.device)
+    if q.shape[-2] * k.shape[-2] >= 2**18:
+        scores = 4 * q[..., 0].numel() * k.shape[-2]
+        use = kw.peak_memory(answer, q, k, v, tile, warm_up=False)
+        linear = torch.tensor(use.peak_bytes < scores // 2, device=q.device)
+    return out, linear
+'''
+)
+
+
+def tiled_case(q_len: int, kv_len: int, tile: int, regime: str = "distinct") -> Case:
+    """Return a case with a tile's size in its name."""
+    case = case_of(q_len, kv_len, regime, tile=tile)
+    head, _, regime_words = case.name.rpartition(", ")
+    return Case(f"{head}, tiles of {tile}, {regime_words}", case.sizes, regime)
+
+
+def _tile_problem(case: Case, generator: torch.Generator) -> Problem:
+    q, k, v = draw_heads(case, generator, head_dim=16)
+    return Problem(
+        {"q": q, "k": k, "v": v, "tile": case.sizes["tile"]},
+        {
+            "out": Output(tuple(q.shape), torch.float32),
+            "linear": Output((), torch.bool),
+        },
+    )
+
+
+def _tile_reference(arguments: Arguments) -> Outputs:
+    return {**reference(arguments), "linear": torch.tensor(True)}
+
+
+def _tile_of(arguments: Arguments) -> int:
+    tile = arguments["tile"]
+    assert isinstance(tile, int)
+    return tile
+
+
+def _looped(miss: NearMiss) -> NearMiss:
+    """Give a mistake of the loop the case's own tile, and the second output."""
+    loop = miss.output
+    assert isinstance(loop, Loop)
+
+    def output(arguments: Arguments) -> Outputs:
+        own = replace(loop, tile=_tile_of(arguments))
+        return {**own(arguments), "linear": torch.tensor(True)}
+
+    return NearMiss(miss.name, output, miss.message)
+
+
+def _last_tile(arguments: Arguments) -> Outputs:
+    tile = _tile_of(arguments)
+    start = (tensor(arguments, "k").shape[-2] - 1) // tile * tile
+    rest = {n: tensor(arguments, n)[..., start:, :] for n in ("k", "v")}
+    return {**reference({**arguments, **rest}), "linear": torch.tensor(True)}
+
+
+def _tile_hidden(generator: torch.Generator) -> Iterator[Case]:
+    for case in hidden_shapes(generator):
+        tile = int(torch.randint(1, 40, (), generator=generator))
+        q_len, kv_len = case.sizes["q_len"], case.sizes["kv_len"]
+        yield tiled_case(q_len, kv_len, tile, case.regime)
+
+
+ATTENTION_TILE = Exercise(
+    id="attention_tile",
+    stem=STEM,
+    title="A tile of keys at a time",
+    kind="core",
+    points=15,
+    language="python",
+    entry="function",
+    name="attention_tile",
+    source="solutions/flash_attention/reference.py",
+    goal="Compute the same output without the matrix of scores: take the keys tile by "
+    "tile into a running maximum, weight and sum.",
+    requirements=(
+        "No tensor of all scores exists: memory grows with the length, not with its "
+        "square.",
+        "Right for every tile size, and for scores in any order, up to 10,000.",
+    ),
+    problem=_tile_problem,
+    reference=_tile_reference,
+    cases=(
+        tiled_case(12, 40, 8),
+        tiled_case(9, 33, 8),
+        tiled_case(512, 512, 32),
+        tiled_case(1, 5, 1),
+        tiled_case(7, 5, 64),
+        tiled_case(20, 64, 16, "rising"),
+        tiled_case(20, 50, 16, "large"),
+    ),
+    hidden=_tile_hidden,
+    tolerance=TOLERANCE,
+    near_misses=(
+        *(_looped(miss) for miss in loop_mistakes(1, scaled=True)),
+        NearMiss(
+            "all scores at once",
+            lambda arguments: {**reference(arguments), "linear": torch.tensor(False)},
+            "The output is right, and a tensor as large as the matrix of all scores "
+            "existed on the way: compute the scores of one tile only, in the loop.",
+        ),
+        NearMiss(
+            "last tile only",
+            _last_tile,
+            "Only the last tile counts: the state of the tiles before is lost. Add to "
+            "weight and total, do not replace them.",
+        ),
+    ),
+    hints=(
+        "What top, weight and total say is relative to the old maximum. When a tile "
+        "brings a higher one, how is something relative to the old made relative to "
+        "the new?",
+        "exp(s - old) becomes exp(s - new) by a factor of exp(old - new), whatever s "
+        "is. So weight and total are multiplied by it, before the tile is added.",
+        "higher = torch.maximum(top, scores.amax(dim=-1, keepdim=True)); mend = "
+        "torch.exp(top - higher); weights = torch.exp(scores - higher); weight = "
+        "weight * mend + weights.sum(dim=-1, keepdim=True); likewise total with "
+        "weights @ values; top = higher.",
+    ),
+    onward="Which tile size is fastest here, and which takes the least memory?",
+    structure=(_BY_HAND,),
+    prelude=_TILED,
+)
