@@ -89,13 +89,14 @@ PEAK_MEMORY = Exercise(
     entry="function",
     name="peak_memory",
     source="solutions/profiling/memory.py",
-    goal="Return what fn() needs beyond what was in use, and what it leaves in use.",
+    goal="Return what `fn()` needs beyond what was in use, and what it leaves in use.",
     requirements=(
-        "fn() is called once before, unmeasured, and once to measure.",
-        "gpu.memory_allocated() is what is in use; gpu.max_memory_allocated() the "
-        "most since gpu.reset_peak_memory_stats().",
-        "peak and kept are relative to what was in use just before the measured call.",
-        "kept is read when nothing holds the call's result any more.",
+        "`fn()` is called once before, unmeasured, and once to measure.",
+        "`gpu.memory_allocated()` is what is in use; `gpu.max_memory_allocated()` the "
+        "most since `gpu.reset_peak_memory_stats()`.",
+        "`peak` and `kept` are relative to what was in use just before the measured "
+        "call.",
+        "`kept` is read when nothing holds the call's result any more.",
     ),
     problem=_memory_problem,
     reference=_memory_reference,
@@ -139,13 +140,13 @@ PEAK_MEMORY = Exercise(
         ),
     ),
     hints=(
-        "The allocator counts for you. The question is when to ask, and from where to "
-        "count.",
-        "Order: call fn() once; read memory_allocated; reset the peak; call fn() and "
-        "hold its result; read max_memory_allocated; drop the result; read "
-        "memory_allocated again.",
-        "result = fn(); peak = gpu.max_memory_allocated(); del result; kept = "
-        "gpu.memory_allocated(); return peak - before, kept - before",
+        "The allocator counts for you. The question is when to ask, and from where "
+        "to count.",
+        "Order: call `fn()` once; read `memory_allocated`; reset the peak; call "
+        "`fn()` and hold its result; read `max_memory_allocated`; drop the result; "
+        "read `memory_allocated` again.",
+        "`result = fn()`; `peak = gpu.max_memory_allocated()`; `del result`; `kept "
+        "= gpu.memory_allocated()`; `return peak - before, kept - before`.",
     ),
     onward="kw.peak_memory does it for a CPU too: try it on torch.softmax.",
     prelude=prelude("adapt_memory"),

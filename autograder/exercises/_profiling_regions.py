@@ -179,13 +179,14 @@ PROFILER = Exercise(
     entry="function",
     name="Profiler",
     source="solutions/profiling/regions.py",
-    goal="Write record, which marks a region in the queue, and summary, which adds up.",
+    goal="Write `record`, which marks a region in the queue, and `summary`, which "
+    "adds up.",
     requirements=(
-        "record never waits for the GPU: events only, read in summary.",
+        "`record` never waits for the GPU: events only, read in `summary`.",
         "A region's path is its name behind those of the regions around it, "
-        "'step/forward'.",
-        "summary() returns {path: (calls, total ms, own ms)}; own is the total less "
-        "the totals of the regions directly inside.",
+        "`step/forward`.",
+        "`summary()` returns `{path: (calls, total ms, own ms)}`; own is the total "
+        "less the totals of the regions directly inside.",
         "A region that raises is recorded all the same, and its exception passes on.",
     ),
     problem=_problem,
@@ -233,14 +234,14 @@ PROFILER = Exercise(
         ),
     ),
     hints=(
-        "record queues one event before the body and one behind it, and remembers "
-        "both with the path. Nothing is read until summary.",
-        "self.open is a stack: append the name on entry, pop it on exit; the path is "
-        '"/".join(self.open). A try and a finally around the yield keep both right '
-        "when the body raises.",
-        "In summary, after self.gpu.synchronize(): go through self.done once and add "
-        "each run's elapsed_time to its path's total and to its parent's inner time "
-        '(path.rpartition("/")[0]); own is total - inner.',
+        "`record` queues one event before the body and one behind it, and remembers"
+        " both with the path. Nothing is read until `summary`.",
+        "`self.open` is a stack: append the name on entry, pop it on exit; the path"
+        ' is `"/".join(self.open)`. A `try` and a `finally` around the `yield` keep'
+        " both right when the body raises.",
+        "In `summary`, after `self.gpu.synchronize()`: go through `self.done` once "
+        "and add each run's `elapsed_time` to its path's total and to its parent's "
+        'inner time (`path.rpartition("/")[0]`); own is total less inner.',
     ),
     onward="Profile a training step with kw.Profiler: which region has the most own "
     "time?",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import torch
 
 from autograder.drawing import tensor, vector_case
-from autograder.exercise import Arguments, Count, NearMiss, Speed
+from autograder.exercise import Arguments, Case, Count, NearMiss, Speed
 
 STEM = "vector_add"
 THREADS = 256
@@ -35,6 +37,36 @@ CASES = (
     vector_case(1000, "large"),
     vector_case(515, "special"),
 )
+
+
+def hidden_lengths(
+    size: int = THREADS,
+    *,
+    below: int = 64,
+    rounds: tuple[int, int] = (1, 8),
+    rest: int = 4,
+) -> Callable[[torch.Generator], Iterator[Case]]:
+    """Return what draws awkward lengths, around a round of elements and far past it.
+
+    Args:
+        size: elements of a round: a block, or all threads of a fixed launch.
+        below: two cases are shorter than this.
+        rounds: how many rounds the longer ones have, the last number left out.
+        rest: how many elements more or less, likewise.
+    """
+
+    def hidden(generator: torch.Generator) -> Iterator[Case]:
+        def draw(low: int, high: int) -> int:
+            return int(torch.randint(low, high, (), generator=generator))
+
+        for regime in ("distinct", "special"):
+            yield vector_case(draw(2, below), regime)
+        yield vector_case(size * draw(*rounds) + draw(1, rest), "distinct")
+        yield vector_case(size * draw(*rounds) - draw(1, rest), "zeros")
+        yield vector_case(size * draw(*rounds), "large")
+        yield vector_case(2 * draw(2_000, 10_000) + 1, "distinct")
+
+    return hidden
 
 
 def total(arguments: Arguments) -> torch.Tensor:

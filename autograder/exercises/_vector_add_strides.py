@@ -7,7 +7,7 @@ bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -38,23 +38,10 @@ from autograder.exercises._vector_add import (
     STEM,
     THREADS,
     WRONG_OPERANDS,
+    hidden_lengths,
     timed,
     total,
 )
-
-
-def _hidden(generator: torch.Generator) -> Iterator[Case]:
-    """Draw awkward lengths: fewer than the 96 threads, whole rounds and a few more."""
-
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=generator))
-
-    for regime in ("distinct", "special"):
-        yield vector_case(draw(2, 96), regime)
-    yield vector_case(96 * draw(2, 20) + draw(1, 32), "distinct")
-    yield vector_case(96 * draw(2, 20) - draw(1, 32), "zeros")
-    yield vector_case(96 * draw(2, 20), "large")
-    yield vector_case(2 * draw(2_000, 10_000) + 1, "distinct")
 
 
 def fixed_launch(n: int) -> Launch:
@@ -132,9 +119,9 @@ SAXPY = Exercise(
     entry="kernel",
     name="saxpy",
     source="solutions/vector_add/grid_stride.cu",
-    goal="Compute `out[i] = a * x[i] + y[i]` for any n, with any number of threads.",
+    goal="Compute `out[i] = a * x[i] + y[i]` for any `n`, with any number of threads.",
     requirements=(
-        "The launch does not depend on n: 3 blocks of 32 threads must do for 1,009 "
+        "The launch does not depend on `n`: 3 blocks of 32 threads must do for 1,009 "
         "elements, and for 1.",
         "At every moment neighbouring threads work on neighbouring elements.",
         "Each element is computed once.",
@@ -142,7 +129,8 @@ SAXPY = Exercise(
     problem=_saxpy_problem,
     reference=_saxpy_reference,
     cases=CASES,
-    hidden=_hidden,
+    # Fewer than the 96 threads, whole rounds of them, and a few more or less.
+    hidden=hidden_lengths(96, below=96, rounds=(2, 20), rest=32),
     tolerance=Tolerance(factor=1.0, scale=_saxpy_scale),
     near_misses=(
         NearMiss(
@@ -180,10 +168,10 @@ SAXPY = Exercise(
     hints=(
         "How many threads are there in the whole grid? That is how far a thread "
         "jumps to its next element.",
-        "gridDim.x is the number of blocks and blockDim.x the threads in each, so "
-        "the stride is their product. Start where vector_add did.",
-        "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += "
-        "gridDim.x * blockDim.x) { ... }",
+        "`gridDim.x` is the number of blocks and `blockDim.x` the threads in each, "
+        "so the stride is their product. Start where vector_add did.",
+        "`int stride = gridDim.x * blockDim.x;` then `for (int i = blockIdx.x * "
+        "blockDim.x + threadIdx.x; i < n; i += stride) { ... }`",
     ),
     onward="Launch it with one block of one thread. It is right: how slow is it?",
     counts=COALESCED,
@@ -251,7 +239,7 @@ SCALE_OFFSET = Exercise(
     goal="Mend `out[i] = scale * x[i] + offset`, which is right for 96 and 960 "
     "elements and wrong for 1,000.",
     requirements=(
-        "Right for every n, with any number of threads, fewer elements than "
+        "Right for every `n`, with any number of threads, fewer elements than "
         "threads included.",
         "At every moment neighbouring threads work on neighbouring elements.",
         "No thread writes past the last element.",
@@ -259,7 +247,8 @@ SCALE_OFFSET = Exercise(
     problem=_scale_problem,
     reference=_scale_reference,
     cases=(*CASES, vector_case(96), vector_case(960)),
-    hidden=_hidden,
+    # Fewer than the 96 threads, whole rounds of them, and a few more or less.
+    hidden=hidden_lengths(96, below=96, rounds=(2, 20), rest=32),
     tolerance=Tolerance(factor=1.0, scale=_scale_magnitude),
     near_misses=(
         NearMiss(
@@ -293,12 +282,12 @@ SCALE_OFFSET = Exercise(
     ),
     hints=(
         "The sizes that pass are multiples of 96, the number of threads. Draw the "
-        "launch for n = 100 and look for elements without an owner.",
-        "Integer division rounds down: with n = 100 and 96 threads each chunk is 1 "
-        "element, so 96 are covered. What covers the other 4?",
-        "Rounding the chunk up and stopping every thread at n mends the values. Drop "
-        "the chunks: the grid-stride loop from saxpy gives every element one owner, "
-        "and a warp's 32 loads stand side by side.",
+        "launch for `n` = 100 and look for elements without an owner.",
+        "Integer division rounds down: with `n` = 100 and 96 threads each chunk is "
+        "1 element, so 96 are covered. What covers the other 4?",
+        "Rounding the chunk up and stopping every thread at `n` mends the values. "
+        "Drop the chunks: the grid-stride loop from saxpy gives every element one "
+        "owner, and a warp's 32 loads stand side by side.",
     ),
     onward="Trace it with chunks that are rounded up: why does a warp mind? Chapter 2.",
     counts=(

@@ -102,7 +102,7 @@ ARITHMETIC_INTENSITY = Exercise(
     source="solutions/profiling/intensity.py",
     goal="Return a kernel's floating-point operations for each byte that it moves.",
     requirements=(
-        "read and written count elements; an element has element_bytes bytes.",
+        "`read` and `written` count elements; an element has `element_bytes` bytes.",
         "The result is a number, in FLOP/byte.",
     ),
     problem=_work_problem,
@@ -144,9 +144,9 @@ ARITHMETIC_INTENSITY = Exercise(
     hints=(
         "Two numbers are needed: how many operations, which is given, and how many "
         "bytes pass between the kernel and memory.",
-        "Every element that is read or written is moved: read + written of them, each "
-        "of element_bytes bytes.",
-        "return flops / ((read + written) * element_bytes)",
+        "Every element that is read or written is moved: `read + written` of them, "
+        "each of `element_bytes` bytes.",
+        "`return flops / ((read + written) * element_bytes)`",
     ),
     onward="At which size does an fp32 matmul become bound by arithmetic on an H200?",
     prelude=prelude("adapt_number"),
@@ -209,9 +209,9 @@ TIME_KERNEL = Exercise(
     source="solutions/profiling/timing.py",
     goal="Return the median time of one launch on the device, its input in memory.",
     requirements=(
-        "warm_up launches are discarded; then samples are timed, one launch each.",
-        "Time is the device's, between two events of gpu.Event(enable_timing=True).",
-        "Before each sample flush() empties the cache; it is not part of the time.",
+        "`warm_up` launches are discarded; then `samples` are timed, one launch each.",
+        "Time is the device's, between two events of `gpu.Event(enable_timing=True)`.",
+        "Before each sample `flush()` empties the cache; it is not part of the time.",
         "The result is the median in ms.",
     ),
     problem=_timer_problem,
@@ -277,11 +277,13 @@ TIME_KERNEL = Exercise(
     hints=(
         "A launch returns at once, so the CPU's clock says nothing. Put one event "
         "into the queue before the launch and one behind it.",
-        "start.record(), launch(), stop.record() only queue. When all samples are "
-        "queued, gpu.synchronize() once; then start.elapsed_time(stop) is in ms.",
-        "for _ in range(warm_up): launch().  Then samples times: make two events, "
-        "flush(), start.record(), launch(), stop.record(), remember the pair.  Then "
-        "gpu.synchronize(), and statistics.median of the elapsed times.",
+        "`start.record()`, `launch()`, `stop.record()` only queue. When all samples"
+        " are queued, `gpu.synchronize()` once; then `start.elapsed_time(stop)` is "
+        "in ms.",
+        "`for _ in range(warm_up): launch()`. Then `samples` times: make two "
+        "events, `flush()`, `start.record()`, `launch()`, `stop.record()`, remember"
+        " the pair. Then `gpu.synchronize()`, and `statistics.median` of the "
+        "elapsed times.",
     ),
     onward="On a GPU: time torch.add with gpu=torch.cuda, and compare with kw.bench.",
     structure=(_MEASURED,),
@@ -333,9 +335,10 @@ LYING_BENCHMARK = Exercise(
     entry="function",
     name="compare",
     source="autograder/answers/profiling/lying_benchmark.py",
-    goal="Make the comparison fair: how many times faster is new than old?",
+    goal="Make the comparison fair: how many times faster is `new` than `old`?",
     requirements=(
-        "Each kernel is launched warm_up times unmeasured, then timed samples times.",
+        "Each kernel is launched `warm_up` times unmeasured, then timed `samples` "
+        "times.",
         "Each sample finds its input in memory, not in the cache.",
         "The result is the ratio of the two medians.",
     ),
@@ -395,12 +398,12 @@ LYING_BENCHMARK = Exercise(
         ),
     ),
     hints=(
-        "Three things are different for old and for new. Read the two loops side by "
-        "side.",
-        "old pays for its first launch; new reads what old has left in the cache; and "
-        "the last line sums the two up in different ways.",
-        "Launch both kernels warm_up times first; flush() before every sample of "
-        "both; divide statistics.median by statistics.median.",
+        "Three things are different for `old` and for `new`. Read the two loops "
+        "side by side.",
+        "`old` pays for its first launch; `new` reads what `old` has left in the "
+        "cache; and the last line sums the two up in different ways.",
+        "Launch both kernels `warm_up` times first; `flush()` before every sample "
+        "of both; divide `statistics.median` by `statistics.median`.",
     ),
     onward="Which of the lies made the largest difference? Mend one at a time.",
     structure=(_MEASURED,),

@@ -86,11 +86,11 @@ COPY_COALESCED = Exercise(
     entry="kernel",
     name="copy_coalesced",
     source="solutions/transpose/coalesced_copy.cu",
-    goal="Copy n floats with four elements a thread, so that each request of a warp "
+    goal="Copy `n` floats with four elements a thread, so that each request of a warp "
     "touches four sectors.",
     requirements=(
-        "Blocks of 256 threads; block b copies elements 1024 * b to 1024 * b + 1023, "
-        "those that exist.",
+        "Blocks of 256 threads; block `b` copies elements `1024 * b` to "
+        "`1024 * b + 1023`, those that exist.",
         "One 4-byte load and one 4-byte store in each round of the loop.",
         "At most 4.5 sectors per request, loads and stores.",
     ),
@@ -130,11 +130,11 @@ COPY_COALESCED = Exercise(
         ),
     ),
     hints=(
-        "At one moment all 32 lanes of a warp run the same round k. Which 32 elements "
-        "should they hold, so that these lie side by side?",
-        "Neighbouring threads take neighbouring elements, as in chapter 1. Then the "
-        "whole block moves on: how many elements has it just taken?",
-        "int i = block + k * blockDim.x + threadIdx.x;  then, if i < n, copy one.",
+        "At one moment all 32 lanes of a warp run the same round `k`. Which 32 "
+        "elements should they hold, so that these lie side by side?",
+        "Neighbouring threads take neighbouring elements, as in chapter 1. Then the"
+        " whole block moves on: how many elements has it just taken?",
+        "`int i = block + k * blockDim.x + threadIdx.x;` then, if `i < n`, copy one.",
     ),
     onward="Make it four neighbours a thread, block + 4 * threadIdx.x + k, and trace "
     "it: the values stay right.",
@@ -154,11 +154,11 @@ TRANSPOSE_TILED = Exercise(
     entry="kernel",
     name="transpose_tiled",
     source="solutions/transpose/tiled.cu",
-    goal="Transpose a rows x columns matrix so that both the loads and the stores are "
-    "coalesced.",
+    goal="Transpose a `rows` x `columns` matrix so that both the loads and the stores "
+    "are coalesced.",
     requirements=(
         "A block of 32 x 8 threads moves a tile of 32 x 32 elements; "
-        "`blockIdx.x` counts tiles along a row of x, `blockIdx.y` down a column.",
+        "`blockIdx.x` counts tiles along a row of `x`, `blockIdx.y` down a column.",
         "Right for every shape; no thread reads or writes outside.",
         "At most 4.5 sectors per request, loads and stores, on whole tiles.",
     ),
@@ -169,15 +169,16 @@ TRANSPOSE_TILED = Exercise(
     tolerance=EXACT,
     near_misses=MISTAKES,
     hints=(
-        "A warp should read 32 neighbours of x and later write 32 neighbours of out. "
-        "These are not the same 32 elements: that is what the tile is for.",
-        "Three steps: store x's rows into tile[y][x]; wait until all threads have; "
-        "write rows of out from columns of the tile. The tile lands at block "
-        "(blockIdx.y, blockIdx.x) of out, whose rows have `rows` elements.",
-        "For the store: int column = blockIdx.y * 32 + threadIdx.x;  int row = "
-        "blockIdx.x * 32 + threadIdx.y;  for k = 0, 8, 16, 24, if row + k < columns "
-        "&& column < rows: out[(row + k) * rows + column] = tile[threadIdx.x]"
-        "[threadIdx.y + k].",
+        "A warp should read 32 neighbours of `x` and later write 32 neighbours of "
+        "`out`. These are not the same 32 elements: that is what the tile is for.",
+        "Three steps: store `x`'s rows into `tile[y][x]`; wait until all threads "
+        "have; write rows of `out` from columns of the tile. The tile lands at "
+        "block (`blockIdx.y`, `blockIdx.x`) of `out`, whose rows have `rows` "
+        "elements.",
+        "For the store: `int column = blockIdx.y * 32 + threadIdx.x;` `int row = "
+        "blockIdx.x * 32 + threadIdx.y;` and for `k` = 0, 8, 16, 24, if `row + k < "
+        "columns && column < rows`: `out[(row + k) * rows + column] = "
+        "tile[threadIdx.x][threadIdx.y + k]`.",
     ),
     onward="Take the barrier out and look at what the trace says of it.",
     counts=(
@@ -212,11 +213,11 @@ TRANSPOSE_PADDED = Exercise(
     tolerance=EXACT,
     near_misses=MISTAKES,
     hints=(
-        "Element (r, c) of a tile with 32 columns is in bank (32 * r + c) % 32. What "
-        "does that come to, when the lanes of a warp differ in r?",
-        "Only the length of a row matters. Which length makes r, r + 1, r + 2, … land "
-        "in different banks?",
-        "__shared__ float tile[32][33];  and everything else as before.",
+        "Element (r, c) of a tile with 32 columns is in bank `(32 * r + c) % 32`. "
+        "What does that come to, when the lanes of a warp differ in r?",
+        "Only the length of a row matters. Which length makes r, r + 1, r + 2, … "
+        "land in different banks?",
+        "`__shared__ float tile[32][33];` and everything else as before.",
     ),
     onward="Try 34 and 36 columns, and predict the wavefronts before you trace them.",
     counts=(*COALESCED, *WITHOUT_CONFLICTS),
@@ -241,9 +242,9 @@ TRANSPOSE_SWIZZLED = Exercise(
     requirements=(
         "A block of 8 x 8 threads moves a tile of 32 x 32 floats; rows and columns "
         "are multiples of 4.",
-        "`blockIdx.x` counts tiles down a column of x now, `blockIdx.y` along a row.",
-        "Four floats at a time from x into the tile, and into out; the tile is read "
-        "float by float.",
+        "`blockIdx.x` counts tiles down a column of `x` now, `blockIdx.y` along a row.",
+        "Four floats at a time from `x` into the tile, and into `out`; the tile is "
+        "read float by float.",
         "Per request: 16 sectors in global memory, 4 wavefronts into the tile, 1 out "
         "of it.",
     ),
@@ -270,14 +271,16 @@ TRANSPOSE_SWIZZLED = Exercise(
         *MISTAKES,
     ),
     hints=(
-        "A row of the tile is eight groups of four floats. When the lanes of a warp "
-        "read a column, they are in eight different rows and in only one group of "
+        "A row of the tile is eight groups of four floats. When the lanes of a warp"
+        " read a column, they are in eight different rows and in only one group of "
         "banks. Where could each row keep its groups instead?",
-        "Store group g of row r at place g ^ (r / 4). For one row that is another "
-        "order of the same eight places; rows 4, 8, 12, … apart differ in it.",
-        "In: *reinterpret_cast<float4*>(&tile[r][4 * (group ^ (r / 4))]) = four floats "
-        "of x. Out: thread (group, c) reads rows 4 * group + j, j = 0 to 3, at column "
-        "4 * ((c / 4) ^ group) + c % 4, and stores them as one float4.",
+        "Store group `g` of row `r` at place `g ^ (r / 4)`. For one row that is "
+        "another order of the same eight places; rows 4, 8, 12, … apart differ in "
+        "it.",
+        "In: `*reinterpret_cast<float4*>(&tile[r][4 * (group ^ (r / 4))])` = four "
+        "floats of `x`. Out: thread (group, c) reads rows `4 * group + j`, j = 0 to"
+        " 3, at column `4 * ((c / 4) ^ group) + c % 4`, and stores them as one "
+        "`float4`.",
     ),
     onward="Do without shared memory: a 4 x 4 square a thread, turned in registers.",
     counts=(
@@ -346,10 +349,10 @@ AOS_TO_SOA = Exercise(
     entry="kernel",
     name="aos_to_soa",
     source="autograder/answers/transpose/aos_to_soa.cu",
-    goal="Mend a kernel that is right and moves too much: from n particles of eight "
-    "floats each to eight arrays of n floats.",
+    goal="Mend a kernel that is right and moves too much: from `n` particles of eight "
+    "floats each to eight arrays of `n` floats.",
     requirements=(
-        "Blocks of 256 threads, a thread for each particle; right for every n.",
+        "Blocks of 256 threads, a thread for each particle; right for every `n`.",
         "4-byte loads and stores, at most 4.5 sectors per request on whole blocks.",
         "At most two wavefronts per request in shared memory, if you use it.",
     ),
@@ -381,13 +384,14 @@ AOS_TO_SOA = Exercise(
         ),
     ),
     hints=(
-        "Trace it, and find the line whose sectors per request are far from the ideal. "
-        "How many bytes apart are two neighbouring lanes there?",
+        "Trace it, and find the line whose sectors per request are far from the "
+        "ideal. How many bytes apart are two neighbouring lanes there?",
         "The 256 particles of a block are 2,048 floats in a row. Read them in the "
         "order in which they lie; shared memory can put them in another.",
-        "In: for k = 0 … 7, float j = 256 * k + threadIdx.x of the block goes to "
-        "tile[j % 8][j / 8]. Barrier. Out: soa[field * n + first + threadIdx.x] = "
-        "tile[field][threadIdx.x]. Rows of 260 floats keep the banks apart.",
+        "In: for `k` = 0 … 7, float `j = 256 * k + threadIdx.x` of the block goes "
+        "to `tile[j % 8][j / 8]`. Barrier. Out: `soa[field * n + first + "
+        "threadIdx.x] = tile[field][threadIdx.x]`. Rows of 260 floats keep the "
+        "banks apart.",
     ),
     onward="Which of the two layouts would you want, if a kernel read one field only?",
     counts=(

@@ -31,25 +31,11 @@ from autograder.exercises._vector_add import (
     STEM,
     THREADS,
     WRONG_OPERANDS,
+    hidden_lengths,
     timed,
     total,
 )
 from autograder.exercises._vector_add_strides import SAXPY, SCALE_OFFSET
-
-
-def _hidden(generator: torch.Generator) -> Iterator[Case]:
-    """Draw awkward lengths: around a warp, around a block, and far past both."""
-
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=generator))
-
-    for regime in ("distinct", "special"):
-        yield vector_case(draw(2, 64), regime)
-    yield vector_case(256 * draw(1, 8) + draw(1, 4), "distinct")
-    yield vector_case(256 * draw(1, 8) - draw(1, 4), "zeros")
-    yield vector_case(256 * draw(1, 8), "large")
-    yield vector_case(2 * draw(2_000, 10_000) + 1, "distinct")
-
 
 # --- add_one ----------------------------------------------------------------------
 
@@ -98,7 +84,7 @@ ADD_ONE = Exercise(
     goal="Write the body that one thread runs: `out[i] = x[i] + 1` for its own `i`.",
     requirements=(
         "There are exactly as many threads as elements, in one or more blocks.",
-        "Each thread writes one element of out, and each element is written.",
+        "Each thread writes one element of `out`, and each element is written.",
     ),
     problem=_add_one_problem,
     reference=_add_one_reference,
@@ -139,12 +125,12 @@ ADD_ONE = Exercise(
         ),
     ),
     hints=(
-        "Every thread runs the same text. What differs between two threads is "
-        "threadIdx.x, and between two blocks blockIdx.x.",
-        "A block holds blockDim.x threads, so block b begins at element "
-        "b * blockDim.x. The thread's own element is threadIdx.x further on.",
-        "First line: int i = blockIdx.x * blockDim.x + threadIdx.x;  Second line: "
-        "assign to out[i].",
+        "Every thread runs the same text. What differs between two threads of a "
+        "block is `threadIdx.x`, and between two blocks `blockIdx.x`.",
+        "A block holds `blockDim.x` threads, so block `b` begins at element `b * "
+        "blockDim.x`. The thread's own element is `threadIdx.x` further on.",
+        "First line: `int i = blockIdx.x * blockDim.x + threadIdx.x;` Second line: "
+        "assign to `out[i]`.",
     ),
     onward="Launch it with one thread too few, and look at the last element.",
     counts=COALESCED,
@@ -197,13 +183,13 @@ VECTOR_ADD = Exercise(
     source="solutions/vector_add/guarded.cu",
     goal="Add two arrays of any length: `out[i] = x[i] + y[i]`.",
     requirements=(
-        "The launch is whole blocks of 256 threads: often more threads than n.",
-        "No thread reads or writes past the last element, n = 0 included.",
+        "The launch is whole blocks of 256 threads: often more threads than `n`.",
+        "No thread reads or writes past the last element, `n` = 0 included.",
     ),
     problem=_add_problem(covering_launch),
     reference=_add_reference,
     cases=CASES,
-    hidden=_hidden,
+    hidden=hidden_lengths(),
     tolerance=Tolerance(factor=1.0),
     near_misses=(
         NearMiss(
@@ -233,11 +219,11 @@ VECTOR_ADD = Exercise(
         *WRONG_OPERANDS,
     ),
     hints=(
-        "257 elements need two blocks of 256. What should the other 255 threads "
-        "of the second block do?",
-        "Compute i as in add_one. Then ask whether this thread has an element at "
-        "all: it has one if i is less than n.",
-        "int i = ...;  if (i < n) { ... }  with the addition inside the braces.",
+        "257 elements need two blocks of 256. What should the other 255 threads of "
+        "the second block do?",
+        "Compute `i` as in add_one. Then ask whether this thread has an element at "
+        "all: it has one if `i` is less than `n`.",
+        "`int i = ...;` then `if (i < n) { ... }` with the addition inside the braces.",
     ),
     onward="Time it against torch.add with kw.bench: who is faster, and why?",
     counts=COALESCED,
@@ -270,7 +256,7 @@ VECTOR_ADD_TRITON = Exercise(
     problem=_add_problem(None),
     reference=_add_reference,
     cases=TRITON_CASES,
-    hidden=_hidden,
+    hidden=hidden_lengths(),
     tolerance=Tolerance(factor=1.0),
     near_misses=(
         NearMiss(
@@ -298,13 +284,14 @@ VECTOR_ADD_TRITON = Exercise(
         *WRONG_OPERANDS,
     ),
     hints=(
-        "A Triton program is a whole block. Its i is a vector of BLOCK indices, "
-        "and its guard is a vector of booleans.",
-        "i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK) and inside = i < n. "
-        "Both tl.load and tl.store take mask=inside.",
-        "x = tl.load(x_ptr + i, mask=inside), the same for y, then tl.store(out_ptr "
-        "+ i, x + y, mask=inside). Launch: add_kernel[(triton.cdiv(n, 1024),)](x, "
-        "y, out, n, BLOCK=1024), unless n is 0.",
+        "A Triton program is a whole block. Its `i` is a vector of `BLOCK` indices,"
+        " and its guard is a vector of booleans.",
+        "`i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)` and `inside = i < n`."
+        " Both `tl.load` and `tl.store` take `mask=inside`.",
+        "`x = tl.load(x_ptr + i, mask=inside)`, the same for `y`, then "
+        "`tl.store(out_ptr + i, x + y, mask=inside)`. Launch: "
+        "`add_kernel[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)`, unless "
+        "`n` is 0.",
     ),
     onward="Try BLOCK=256 and BLOCK=4096 on a GPU. Does the time care?",
     structure=(
@@ -347,7 +334,7 @@ VECTOR_ADD_VEC4 = Exercise(
     goal="Add with 128-bit loads and stores: as close to copy bandwidth as you can.",
     requirements=(
         "The launch has a thread for each four elements, in blocks of 256.",
-        "x, y and out begin at multiples of 16 bytes; n is any number.",
+        "`x`, `y` and `out` begin at multiples of 16 bytes; `n` is any number.",
         "The machine code loads and stores 128 bits at a time.",
     ),
     problem=_add_problem(vector_launch),
@@ -360,7 +347,7 @@ VECTOR_ADD_VEC4 = Exercise(
         vector_case(1026),
         vector_case(1027),
     ),
-    hidden=_hidden,
+    hidden=hidden_lengths(),
     tolerance=Tolerance(factor=1.0),
     near_misses=(
         NearMiss(
@@ -384,13 +371,13 @@ VECTOR_ADD_VEC4 = Exercise(
         *WRONG_OPERANDS,
     ),
     hints=(
-        "reinterpret_cast<const float4*>(x) is the same address, read 16 bytes at a "
-        "time. Its element k holds x[4 * k] to x[4 * k + 3].",
-        "There are n / 4 whole float4s: the threads below that number take one "
-        "each. What is left are the elements from 4 * (n / 4) on, at most three.",
-        "float4 p = reinterpret_cast<const float4*>(x)[thread]; the same for y; "
-        "then store make_float4(p.x + q.x, ...). For the tail: int last = 4 * (n / "
-        "4) + thread; if (last < n) add that one element.",
+        "`reinterpret_cast<const float4*>(x)` is the same address, read 16 bytes at"
+        " a time. Its element `k` holds `x[4 * k]` to `x[4 * k + 3]`.",
+        "There are `n / 4` whole `float4`s: the threads below that number take one "
+        "each. What is left are the elements from `4 * (n / 4)` on, at most three.",
+        "`float4 p = reinterpret_cast<const float4*>(x)[thread];` the same for `y`;"
+        " then store `make_float4(p.x + q.x, ...)`. For the tail: `int last = 4 * "
+        "(n / 4) + thread;` and if `last < n`, add that one element.",
     ),
     onward="Two float4s a thread, both loaded before either is added: does it help?",
     counts=(
