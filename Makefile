@@ -23,7 +23,7 @@ endif
 .PHONY: learn dev
 
 ##@ Learn
-.PHONY: setup lab grade update
+.PHONY: setup lab grade grade-class update
 setup: learn ## set this machine up (the other commands do it too)
 
 lab: learn ## open JupyterLab on chapter 1
@@ -32,6 +32,12 @@ lab: learn ## open JupyterLab on chapter 1
 grade: learn ## grade chapters/ (SUBMISSION=folder|notebook|solutions ONLY=… SEED=…)
 	@$(PY) -m autograder grade \
 	  --submission "$(or $(SUBMISSION),chapters)" \
+	  $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)") \
+	  $(if $(OUT),--out "$(OUT)")
+
+grade-class: learn ## grade a class, a folder or .ipynb a student (CLASS=folder SEED=…)
+	@$(PY) -m autograder class \
+	  $(or $(CLASS),$(error CLASS= names the folder that holds a folder or .ipynb for each student)) \
 	  $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)") \
 	  $(if $(OUT),--out "$(OUT)")
 
