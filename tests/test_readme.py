@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -14,6 +16,13 @@ def test_its_files_exist() -> None:
     targets = re.findall(r"\]\(([\w./-]+)\)", README)
     assert len(targets) > 4
     assert [name for name in targets if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "book/index.md"])
+def test_every_chapter_of_the_book_is_listed(page: str) -> None:
+    chapters = re.findall(r"file: (chapters/\w+)", (ROOT / "_toc.yml").read_text())
+    text = (ROOT / page).read_text()
+    assert chapters and [name for name in chapters if f"{name}.md" not in text] == []
 
 
 def test_its_figures_are_the_stored_ones() -> None:
