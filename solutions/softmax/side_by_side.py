@@ -8,6 +8,9 @@ A program that waits for one that has not begun would wait for ever, if it sat w
 that one should run. So a program takes its place in the order in which programs begin
 (``_ticket``), not its number in the grid: whoever is waited for has begun or is next.
 What it takes is that a row's pieces all fit on the GPU together; ``launch`` sees to it.
+Launches on several streams take room from each other, each for one row that is not all
+there: at 4 programs an SM, an H200 has room for eight rows of 64 pieces. To run more
+such launches at once, cut the rows yourself, or set ``launch.MOST_TOGETHER`` lower.
 """
 
 from __future__ import annotations
