@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kernelwright.emulator import tracing
@@ -32,18 +33,14 @@ def problems_of(
 ) -> tuple[Problem, ...]:
     """Collect what all workers reported, alike ones together."""
     found: dict[tuple[str, tuple[int, ...], str | None], Problem] = {}
-    for worker in raw.workers:
-        for row in worker.problems:
-            problem = _problem(row, worker, lines, places, raw.workers)
-            key = (problem.kind, tuple(sorted(problem.lines)), problem.buffer)
-            if key in found:
-                before = found[key]
-                total = before.count + problem.count
-                problem = Problem(
-                    before.kind, before.lines, before.block, before.threads,
-                    before.buffer, before.index, total, before.message,
-                )  # fmt: skip
-            found[key] = problem
+    reported = [(row, worker) for worker in raw.workers for row in worker.problems]
+    for row, worker in sorted(reported, key=lambda each: _rank(each[0])):
+        problem = _problem(row, worker, lines, places, raw.workers)
+        key = (problem.kind, tuple(sorted(problem.lines)), problem.buffer)
+        if key in found:
+            total = found[key].count + problem.count
+            problem = replace(found[key], count=total)
+        found[key] = problem
     problems = list(found.values())
     fault = fault_of(raw.outcome, "the kernel", line_of, deadline_s)
     if fault is not None:
@@ -61,6 +58,12 @@ def problems_of(
         )
     problems.sort(key=lambda p: (p.lines[:1], p.kind))
     return tuple(problems)
+
+
+def _rank(row: Any) -> tuple[bool, int, int]:
+    """Put first what says the same however the blocks were shared out to workers."""
+    between_blocks = row["kind"] == tracing.RACE and row["block"] != row["other_block"]
+    return bool(between_blocks), int(row["block"]), int(row["thread"])
 
 
 def _problem(

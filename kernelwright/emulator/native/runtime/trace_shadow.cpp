@@ -151,7 +151,11 @@ void Tracer::report(const ProblemRow& row) {
         if (known.kind == row.kind && known.pc == row.pc &&
             known.other_pc == row.other_pc && known.line == row.line &&
             known.place == row.place) {
-            ++known.count;
+            // Which blocks meet is chance: a race that a block has with itself is not.
+            uint64_t count = known.count + 1;
+            if (row.block == row.other_block && known.block != known.other_block)
+                known = row;
+            known.count = count;
             return;
         }
     }
