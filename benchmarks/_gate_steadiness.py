@@ -42,13 +42,14 @@ and the clocks that NVML told meanwhile.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +165,8 @@ def in_court(until: float) -> None:
             many = tuple(way for way in ways if way != "small")
             for some in (many, tuple(way for way in ways if way == "small")):
                 if some and time.time() < until:
-                    one_court(server, name, some, until)
+                    with told_of(f"{name}: court"):
+                        one_court(server, name, some, until)
     finally:
         server.close()
 
@@ -192,7 +194,7 @@ def in_one_process(until: float) -> None:
         if time.time() > until:
             return
         tell(begin=f"{name}: stand", limit=LIMIT_S)
-        with Clocks().running() as clocks:
+        with told_of(f"{name}: here"), Clocks().running() as clocks:
             here = _gate_here.Here.of(exercise)
             for way in ways_of("here", name):
                 tell(begin=f"{name}: {way}", limit=LIMIT_S)
@@ -204,6 +206,15 @@ def in_one_process(until: float) -> None:
                 row = row_of(name, way, here.stand.calls, list(turns), clocks)
                 tell(row=row, limit=LIMIT_S)
             here.close()
+
+
+@contextlib.contextmanager
+def told_of(what: str) -> Iterator[None]:
+    """Tell what went wrong with one exercise, and go on with the next."""
+    try:
+        yield
+    except Exception as problem:  # a ruling, no room, a driver that refuses
+        tell(trouble=f"{what}: {type(problem).__name__}: {problem}", limit=LIMIT_S)
 
 
 def command_for(part: str, until: float) -> list[str]:
@@ -224,8 +235,14 @@ def measure(seconds: float, command: Command = command_for) -> dict[str, Any]:
     troubles: list[str] = []
     last = [""]
 
+    def blame(words: str) -> None:
+        troubles.append(words)
+        print(f"TROUBLE {words}", flush=True)
+
     def hear(message: Message) -> None:
         last[0] = str(message.get("begin", last[0]))
+        if "trouble" in message:
+            blame(message["trouble"])
         if "row" in message:
             rows.append(message["row"])
             print(line(message["row"]), flush=True)
@@ -237,8 +254,7 @@ def measure(seconds: float, command: Command = command_for) -> dict[str, Any]:
         ended, said = watch(command(part, until), hear, end, start_s=LIMIT_S)
         if ended in ("died", "silent"):
             how = "gave no answer" if ended == "silent" else "ended"
-            troubles.append(f"{part} {how} at {last[0] or 'its start'}: {said[-1500:]}")
-            print(f"TROUBLE {troubles[-1]}", flush=True)
+            blame(f"{part} {how} at {last[0] or 'its start'}: {said[-1500:]}")
     known = {(row["exercise"], row["way"]) for row in rows}
     wanted = [
         (name, way)

@@ -26,8 +26,10 @@ from benchmarks._tune_watch import tell
 CHECK_S, COMPILE_S, TIME_S = 25.0, 60.0, 15.0
 """Seconds after which a check, torch.compile or the timing of one setting hangs."""
 
-MOST_EPS = 4.0
-"""Error of a right result, in eps of the largest: as ``benchmarks.softmax`` has it."""
+MOST_EPS = 16.0
+"""Error of a right result, in eps of the largest: ``benchmarks.softmax`` allows 4, and
+these rows are up to 25 times as long. What is left out or written twice is NaN or off
+by thousands."""
 
 SECONDS = 0.02
 FEW_ROWS = 16  # for compiling: as divisible as the rows that are timed

@@ -200,7 +200,7 @@ def measure(
             "skip": skip,
             "rounds": rounds,
             # A group takes some seconds: none is begun that would be cut short.
-            "until": time.time() + max(0.0, until - now - 6),
+            "until": time.time() + max(0.0, until - now - 9),
         }
         ended, said = watch(command(plan), log.hear, until)
         if ended in ("done", "late"):

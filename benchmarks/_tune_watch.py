@@ -68,7 +68,7 @@ def watch(
             for line in lines:
                 message = _message(line)
                 if message is None:
-                    said.append(line.decode("utf-8", "replace"))
+                    said += [line.decode("utf-8", "replace")] if line else []
                     continue
                 hear(message)
                 if "limit" in message:
@@ -78,8 +78,8 @@ def watch(
 
 
 def tell(**message: Any) -> None:
-    """Say something to whoever watches this process."""
-    print(json.dumps(message), flush=True)
+    """Say something to whoever watches this process, on a line of its own."""
+    print(f"\n{json.dumps(message)}", flush=True)
 
 
 def _message(line: bytes) -> Message | None:

@@ -125,6 +125,32 @@ def test_a_court_of_few_sets_leaves_the_gates_share_as_it_was(
     assert seen == [0.06, courts._PART_OF_MEMORY, -1]
 
 
+def test_a_hearing_tells_a_row_for_each_way(
+    court: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shares: list[float | None] = []
+
+    def opened(exercise: Any, server: Any, part: float | None) -> Any:
+        shares.append(part)
+        return nullcontext(court)
+
+    monkeypatch.setattr(_gate_court, "opened", opened)
+    monkeypatch.setattr("autograder.workers.ForkServer.start", lambda self: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (90_000_000_000, 0))
+    court.setting = {"calls": 4}
+    gate.in_court(time.time() + 60)
+    told = [json.loads(line) for line in capsys.readouterr().out.split("\n") if line]
+    assert not [message for message in told if "trouble" in message]
+    rows = [message["row"] for message in told if "row" in message]
+    assert [(row["exercise"], row["way"]) for row in rows] == [
+        (name, way) for name in gate.BY_NAME for way in gate.ways_of("court", name)
+    ]
+    assert shares == [None, 0.1, None, 0.1, None]
+    assert {row["rounds"] for row in rows} == {gate.ROUNDS}
+    assert rows[0]["events_ms"] == pytest.approx(19 / 4)
+    assert rows[0]["ratio"] == pytest.approx(0.5)
+
+
 # --- in one process -----------------------------------------------------------------
 
 
@@ -254,6 +280,23 @@ def test_a_part_that_hangs_is_named_and_the_rest_is_stored(
     assert "mean_abs: gate" in stored["left_out"]
     assert "sum_all: here" not in stored["left_out"]
     assert "left out: mean_abs: here" in capsys.readouterr().out
+
+
+def test_what_goes_wrong_with_one_exercise_does_not_stop_the_next(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[str] = []
+
+    def of(exercise: Any) -> Any:
+        tried.append(exercise.id)
+        raise ValueError("no room")
+
+    monkeypatch.setattr(_gate_here.Here, "of", of)
+    gate.in_one_process(time.time() + 60)
+    assert tried == list(gate.BY_NAME)
+    told = [json.loads(line) for line in capsys.readouterr().out.split("\n") if line]
+    troubles = [message["trouble"] for message in told if "trouble" in message]
+    assert troubles == [f"{name}: here: ValueError: no room" for name in tried]
 
 
 def test_each_exercise_is_timed_where_its_doubt_is() -> None:

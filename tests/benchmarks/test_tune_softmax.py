@@ -20,8 +20,10 @@ from benchmarks._tune_group import Group, run_group
 from benchmarks._tune_settings import Setting, tried
 from benchmarks._tune_watch import watch
 from solutions.softmax import launch
-from tests.benchmarks.paper import Clock
+from tests.benchmarks.paper import Clock, gpu_on_paper
 
+# Triton runs where its kernels do: interpreted without a GPU, compiled with one.
+DEVICE = "cuda" if kw.cuda.backend() == "gpu" else "cpu"
 FORWARD = Group(3, 40, "float32", "forward", peers=False)
 BACKWARD = Group(3, 40, "float32", "backward", peers=False)
 
@@ -138,7 +140,7 @@ def test_a_wrong_setting_is_named_and_the_rest_is_timed(
 
     monkeypatch.setattr(_tune_settings, "run", run)
     run_group(
-        group, named, rounds=2, device="cpu", tell=lambda **told: messages.append(told)
+        group, named, rounds=2, device=DEVICE, tell=lambda **m: messages.append(m)
     )
     assert [m["right"] for m in messages if "right" in m] == ["today", "in pieces"]
     assert {m["wrong"]: m["why"] for m in messages if "wrong" in m} == {
@@ -153,7 +155,7 @@ def test_a_wrong_setting_is_named_and_the_rest_is_timed(
 
 
 def test_an_output_that_is_slightly_off_is_wrong() -> None:
-    given = _tune_group.draw(FORWARD, "cpu")
+    given = _tune_group.draw(FORWARD, DEVICE)
     assert _tune_group.error_of(FORWARD, None, given) < 2
     off = _tune_group.Given(given.tensors, given.right * (1 + 1e-5))
     assert _tune_group.error_of(FORWARD, None, off) > 50
@@ -165,8 +167,8 @@ def test_peers_do_the_same_work(
 ) -> None:
     monkeypatch.setattr(_peers, "compiled", lambda function: function)
     group = Group(5, 33, "float32", way)
-    given = _tune_group.draw(group, "cpu")
-    peers = list(_tune_group.beside(group, given, lambda **_: None, "cpu"))
+    given = _tune_group.draw(group, DEVICE)
+    peers = list(_tune_group.beside(group, given, lambda **_: None, DEVICE))
     assert [peer.name for peer in peers] == ["copy", "torch.softmax", "torch.compile"]
     assert 2 * peers[0].arguments[0].nbytes == group.bytes_moved
     for peer in peers[1:]:
@@ -186,12 +188,50 @@ def test_who_is_timed_is_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
         FORWARD,
         {"today": None, "in pieces": Setting("launches", 8, 16)},
         rounds=2,
-        device="cpu",
+        device=DEVICE,
         tell=lambda **message: told.append(message),
     )
     turns = [message["begin"] for message in told if "begin" in message]
     assert turns[3:] == ["copy", "today", "in pieces"] * 2
     assert all("limit" in message for message in told)
+
+
+def test_every_group_runs_through_on_paper(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    todo = tuning.groups()
+    assert len({group.name for group in todo}) == len(todo)
+    plan = {
+        "groups": [group.to_json() for group in todo],
+        "skip": [[todo[0].name, next(iter(tried(8192, "forward")))]],
+        "rounds": 2,
+        "until": time.time() + 60,
+    }
+    monkeypatch.setattr(_tune_group, "error_of", lambda *_: 0.5)
+    monkeypatch.setattr(sys, "argv", ["_tune_group", json.dumps(plan)])
+    with gpu_on_paper(monkeypatch):
+        assert _tune_group.main() == 0
+    log = tuning.Log()
+    for line in filter(None, capsys.readouterr().out.split("\n")):
+        log.hear(json.loads(line))
+    assert log.machine["device"] == "NVIDIA H200" and not log.wrong
+    assert log.done == {group.name for group in todo}
+    for group in todo:
+        names = [row["name"] for row in log.rows[group.name]]
+        settings = list(tried(group.columns, group.way))
+        peers = list(tuning.PEERS if group.peers else tuning.PEERS[:1])
+        assert names == peers + settings[group is todo[0] :]
+
+
+def test_what_decides_most_is_timed_first() -> None:
+    names = [group.name for group in tuning.groups()]
+    assert names[:3] == [
+        "forward bfloat16 16384x8192",
+        "forward bfloat16 4096x65536",
+        "forward bfloat16 1024x262144",
+    ]
+    kinds = [name.split()[1] for name in names]
+    assert kinds == sorted(kinds), "bfloat16 first"
 
 
 # --- a process that hangs, dies or has no time --------------------------------------
