@@ -1,40 +1,210 @@
 #!/usr/bin/env bash
-# Everything that a machine with a GPU must show, in one go, with the Python that is
-# there: nothing is installed. Usage: tests/on_gpu.sh [tests] [bench] [grade]
-# Results go to $OUT (default: grades/gpu). Goes on past a failure; exits with their
-# number.
+# What a machine with a GPU must show, step by step, each by its own limit, with the
+# Python that is there: nothing is installed, and neither network nor Jupyter is needed.
+# Results go to $OUT (default: grades/gpu): summary.txt and gpu.tar.gz, which holds the
+# logs and whatever was stored, by its path in the repository.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-export PYTHON="${PYTHON:-python3}"
+export PYTHON="${PYTHON:-python3}" PYTHONUNBUFFERED=1
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 out="${OUT:-grades/gpu}"
-mkdir -p "$out"
-failed=0
+dry="${DRY:-}"
 
-step() { # name, command …
-  local name="$1" began=$SECONDS
-  shift
-  echo "== $name: $*"
-  "$@" 2>&1 | tee "$out/$name.log" | tail -n "${LINES_SHOWN:-25}"
-  local status=${PIPESTATUS[0]}
-  echo "-- $name: exit $status, $((SECONDS - began)) s"
-  ((status == 0)) || failed=$((failed + 1))
+# A step's name, its limit in seconds, the last lines of its log that are shown, and what
+# it is for. What runs stands in run_of.
+steps() {
+  cat <<'EOF'
+probe            25 40 which versions of Python, torch, Triton, CuPy, nvcc, ncu, pytest
+tune-softmax    165 60 the settings of softmax's launch, each beside today's
+gate            105 40 why the speed gate and a benchmark disagree
+launch           40 12 what a launch costs the CPU
+softmax-tests   150 12 all tests of softmax: many choose the GPU without its mark
+triton-origins   90 12 how Triton answers are judged where they are compiled
+softmax-bench   150 60 softmax beside eager and torch.compile, held against its floors
+softmax-counters 120 12 softmax under Nsight Compute
+softmax-grade   120 25 make grade of the reference solutions, chapter 8
+columns         150 30 all of benchmarks.reduction: sums down columns are among them
+candidates      290 60 kernels that may replace a solution, beside it
+attention-tests 200 25 what is marked gpu in chapters 9 and 10; flash_fast by the judge
+unmarked-tests   85 12 tests of chapters 1 and 10 that choose the GPU without its mark
+tests           570 60 every test that is marked gpu
+bench           590 60 every benchmark
+grade           590 60 make grade of the reference solutions
+EOF
 }
 
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-for part in "${@:-tests bench grade}"; do
-  for what in $part; do
-    case "$what" in
-      tests) step tests "$PYTHON" -m pytest -m gpu -q tests --timeout 240 ;;
-      bench)
-        step bench "$PYTHON" -m benchmarks vector_add transpose profiling
-        cp benchmarks/results/*.json "$out/"
-        ;;
-      grade)
-        step grade make --no-print-directory grade SUBMISSION=solutions OUT="$out/solutions"
-        ;;
-      *) echo "no step $what: tests, bench, grade" >&2; failed=$((failed + 1)) ;;
-    esac
+# Groups whose limits come to 580 s at most: what decides comes first.
+batches() {
+  cat <<'EOF'
+batch1 probe tune-softmax gate launch softmax-tests triton-origins
+batch2 softmax-bench softmax-counters softmax-grade columns
+batch3 candidates attention-tests unmarked-tests
+batch4 tests
+EOF
+}
+
+usage() {
+  echo "Usage: [DRY=1] [OUT=folder] [PYTHON=python3] tests/on_gpu.sh STEP|BATCH…"
+  echo "DRY=1 prints the commands and runs nothing."
+  echo
+  echo "step             limit"
+  steps | while read -r name limit _ about; do
+    printf '%-16s %4d s  %s\n' "$name" "$limit" "$about"
+  done
+  echo
+  echo "batch, in the order in which decisions depend on each other"
+  batches | while read -r name members; do
+    sum=0
+    for member in $members; do sum=$((sum + $(field "$member" 2))); done
+    printf '%-16s %4d s  %s\n' "$name" "$sum" "$members"
+  done
+}
+
+field() { steps | awk -v name="$1" -v number="$2" '$1 == name { print $number }'; }
+
+# Set `run` to the command of a step; return 1 where there is nothing to run.
+run_of() {
+  local pytest=("$PYTHON" -m pytest -q "${pytest_options[@]}")
+  local solutions=tests/solutions
+  local judged='tests/autograder/speed/test_gpu.py::test_every_solution_earns_gold'
+  local grade=(make --no-print-directory grade "PYTHON=$PYTHON" SUBMISSION=solutions)
+  case "$1" in
+    probe) run=("$PYTHON" -c "$probe") ;;
+    tune-softmax)
+      run=("$PYTHON" -m benchmarks._tune_softmax --seconds 150 --out "$room")
+      ;;
+    gate) run=("$PYTHON" -m benchmarks._gate_steadiness --seconds 90 --out "$room") ;;
+    launch) run=("$PYTHON" -m benchmarks.launch --check) ;;
+    softmax-tests) run=("${pytest[@]}" $solutions/test_softmax.py) ;;
+    triton-origins)
+      run=("${pytest[@]}" -m gpu tests/autograder/test_triton_on_a_gpu.py)
+      ;;
+    softmax-bench) run=("$PYTHON" -m benchmarks.softmax --check) ;;
+    softmax-counters) run=("$PYTHON" -m benchmarks._softmax_counters) ;;
+    softmax-grade) run=("${grade[@]}" ONLY=softmax "OUT=$room/softmax-grade") ;;
+    columns) run=("$PYTHON" -m benchmarks.reduction --rounds 3 --check) ;;
+    candidates)
+      [[ -e benchmarks/candidates/__main__.py ]] || return 1
+      run=("$PYTHON" -m benchmarks.candidates)
+      ;;
+    attention-tests)
+      run=(
+        "${pytest[@]}" -m gpu $solutions/test_flash_attention_on_a_gpu.py
+        $solutions/test_flash_attention_rungs.py
+        $solutions/test_flash_attention_triton.py
+        "${judged}[flash_fast]" "${judged}[flash_wmma]"
+      )
+      ;;
+    unmarked-tests)
+      run=(
+        "${pytest[@]}" -m "not gpu" $solutions/test_vector_add.py
+        $solutions/test_flash_attention_triton.py
+      )
+      ;;
+    tests) run=("${pytest[@]}" -m gpu tests) ;;
+    bench) run=("$PYTHON" -m benchmarks --check) ;;
+    grade) run=("${grade[@]}" "OUT=$room/grade") ;;
+  esac
+}
+
+probe='
+import importlib, platform, shutil, subprocess
+print("python", platform.python_version())
+for name in ("torch", "triton", "cupy", "numpy", "cuda.core", "pytest",
+             "pytest_timeout", "mpi4py"):
+    try:
+        print(name, getattr(importlib.import_module(name), "__version__", "is there"))
+    except Exception as error:
+        print(name, "ABSENT:", type(error).__name__, error)
+for name in ("nvcc", "ncu", "make", "g++", "bwrap", "compute-sanitizer"):
+    print(name, shutil.which(name) or "ABSENT")
+import torch
+print("CUDA", torch.version.cuda, torch.cuda.get_device_properties(0))
+subprocess.run(["nvidia-smi", "--query-gpu=driver_version,clocks.sm,clocks.max.sm,"
+                "power.limit,compute_mode", "--format=csv"])
+'
+
+# Each step's test may take so long; where that plugin is absent the step's limit must do.
+find_pytest_options() {
+  pytest_options=(--timeout 140)
+  [[ -n "$dry" ]] && return
+  "$PYTHON" -c 'import pytest_timeout' >/dev/null 2>&1 || pytest_options=(
+    -o "addopts=-ra --import-mode=importlib" -W ignore::pytest.PytestConfigWarning
+  )
+}
+
+do_step() { # name
+  local name="$1" limit shown began=$SECONDS status=0 run=()
+  limit="$(field "$name" 2)" shown="$(field "$name" 3)"
+  if ! run_of "$name"; then
+    note "$name" absent 0
+    [[ -z "$dry" ]] || echo "$name: absent"
+    return
+  fi
+  local bounded=(timeout --kill-after=10 "$limit" "${run[@]}")
+  if [[ -n "$dry" ]]; then
+    printf '%s:' "$name"
+    if [[ "$name" == probe ]]; then
+      printf ' timeout --kill-after=10 %s %s -c …\n' "$limit" "$PYTHON"
+    else
+      printf ' %q' "${bounded[@]}"
+      echo
+    fi
+    return
+  fi
+  echo "== $name, at most $limit s"
+  logs+=("$name.log")
+  "${bounded[@]}" >"$out/$name.log" 2>&1 </dev/null || status=$?
+  tail -n "$shown" "$out/$name.log"
+  note "$name" "$status" $((SECONDS - began))
+  ((status == 0)) || failed=$((failed + 1))
+  pack
+}
+
+note() { # name, exit code, seconds
+  local words="$2"
+  [[ "$2" == 124 || "$2" == 137 ]] && words="$2 (its limit)"
+  summary+="$(printf '%-17s %-16s %5s s' "$1" "$words" "$3")"$'\n'
+}
+
+# After each step, so that a run that is cut short leaves what it has.
+pack() {
+  local stored
+  printf 'step              exit code        seconds\n%s' "$summary" >"$out/summary.txt"
+  mapfile -t stored < <(find benchmarks/results -name '*.json' -newer "$room/began")
+  tar -czf "$out/gpu.tar.gz" --exclude=began \
+    "${stored[@]}" -C "$room" . -C "$(cd "$out" && pwd)" "${logs[@]}" summary.txt
+}
+
+chosen=()
+for word in "$@"; do
+  members="$(batches | awk -v name="$word" '$1 == name { $1 = ""; print }')"
+  for name in ${members:-$word}; do
+    if [[ -z "$(field "$name" 2)" ]]; then
+      echo "no step or batch $name" >&2
+      usage >&2
+      exit 2
+    fi
+    chosen+=("$name")
   done
 done
+if ((${#chosen[@]} == 0)); then
+  usage
+  exit 2
+fi
+
+failed=0 summary="" room=results logs=()
+find_pytest_options
+if [[ -z "$dry" ]]; then
+  mkdir -p "$out"
+  room="$(mktemp -d)"
+  touch "$room/began"
+fi
+for name in "${chosen[@]}"; do do_step "$name"; done
+[[ -n "$dry" ]] && exit 0
+pack
+(cd "$out" && rm -f -- "${logs[@]}") # they are in gpu.tar.gz; few files come back
+rm -rf "$room"
+cat "$out/summary.txt"
+echo "logs and results: $out/gpu.tar.gz, $(stat -c %s "$out/gpu.tar.gz") bytes"
 exit "$failed"
