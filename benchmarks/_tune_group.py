@@ -21,7 +21,7 @@ import torch
 from benchmarks import _peers, _tune_settings
 from benchmarks._candidates import Candidate, time_in_turn
 from benchmarks._tune_settings import ARRAYS, Setting, Way
-from benchmarks._tune_watch import tell
+from benchmarks._tune_watch import be_watched, tell
 
 CHECK_S, COMPILE_S, TIME_S = 25.0, 60.0, 15.0
 """Seconds after which a check, torch.compile or the timing of one setting hangs."""
@@ -281,6 +281,7 @@ def planned(
 
 def main() -> int:
     """Do what the one argument says."""
+    be_watched()
     plan = json.loads(sys.argv[1])
     todo = planned(plan["groups"], plan.get("skip", ()))
     tell(begin="process", limit=COMPILE_S)

@@ -33,7 +33,7 @@ import torch
 from benchmarks._candidates import median_ratio
 from benchmarks._tune_group import COMPILED, COPY, EAGER, Group, planned
 from benchmarks._tune_settings import TODAY, Way
-from benchmarks._tune_watch import Message, watch
+from benchmarks._tune_watch import Message, end_in_order, watch
 
 FIRST = ((16384, 8192), (4096, 65_536), (1024, 262_144))
 THEN = ((32768, 1024), (2048, 131_072))
@@ -283,6 +283,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no NVIDIA GPU: nothing was timed, nothing stored")
         return 0
+    end_in_order()
     return tune(options, [g for g in groups() if options.only in g.name], command_for)
 
 

@@ -12,9 +12,12 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
+
+from autograder.worker import system
 
 Message = dict[str, Any]
 Ended = Literal["done", "died", "silent", "late"]
@@ -48,6 +51,20 @@ def watch(
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    try:
+        return _listen(process, hear, until, start_s)
+    except BaseException:  # this process is ended: what it started must not go on
+        _end(process)
+        raise
+
+
+def _listen(
+    process: subprocess.Popen[bytes],
+    hear: Callable[[Message], None],
+    until: float,
+    start_s: float,
+) -> tuple[Ended, str]:
+    """Take messages in until the process ends or is ended."""
     assert process.stdout is not None
     fd = process.stdout.fileno()
     said: list[str] = []
@@ -80,6 +97,16 @@ def watch(
 def tell(**message: Any) -> None:
     """Say something to whoever watches this process, on a line of its own."""
     print(f"\n{json.dumps(message)}", flush=True)
+
+
+def be_watched() -> None:
+    """End with the process that watches, whatever ends that one."""
+    system.die_with_parent(signal.SIGKILL)
+
+
+def end_in_order() -> None:
+    """Unwind where this process is told to end, so that what was heard is stored."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def _message(line: bytes) -> Message | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +24,7 @@ from benchmarks._tune_watch import watch
 from solutions.softmax import launch
 from tests.benchmarks.paper import Clock, gpu_on_paper
 
+ROOT = Path(__file__).parents[2]
 # Triton runs where its kernels do: interpreted without a GPU, compiled with one.
 DEVICE = "cuda" if kw.cuda.backend() == "gpu" else "cpu"
 FORWARD = Group(3, 40, "float32", "forward", peers=False)
@@ -32,6 +35,12 @@ BACKWARD = Group(3, 40, "float32", "backward", peers=False)
 def as_it_was() -> Iterator[None]:
     yield
     _tune_settings.put(None)
+
+
+@pytest.fixture(autouse=True)
+def outlives_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the process of the tests not end with whoever started it."""
+    monkeypatch.setattr(_tune_group, "be_watched", lambda: None)
 
 
 # --- settings -----------------------------------------------------------------------
@@ -380,3 +389,27 @@ def test_a_silent_start_is_ended_with_its_children() -> None:
     ended = watch(command, lambda _: None, began + 20, start_s=1)
     assert ended == ("silent", "begun")
     assert time.monotonic() - began < 10
+
+
+def test_what_is_watched_ends_with_its_watcher(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    watched = (
+        "import os, pathlib, time; "
+        "from benchmarks._tune_watch import be_watched, tell; "
+        f"be_watched(); pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); "
+        "tell(limit=60); time.sleep(60)"
+    )
+    watcher = (
+        "import sys, time; from benchmarks._tune_watch import end_in_order, watch; "
+        "end_in_order(); "
+        f"watch([sys.executable, '-c', {watched!r}], print, time.monotonic() + 60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", watcher], cwd=ROOT) as process:
+        deadline = time.monotonic() + 30
+        while not (mark.exists() and mark.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(timeout=20) == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(mark.read_text()), 0)
