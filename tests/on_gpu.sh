@@ -27,7 +27,8 @@ columns         150 30 all of benchmarks.reduction: sums down columns are among 
 candidates      290 60 kernels that may replace a solution, beside it
 attention-tests 200 25 what is marked gpu in chapters 9 and 10; flash_fast by the judge
 unmarked-tests   85 12 tests of chapters 1 and 10 that choose the GPU without its mark
-tests           570 60 every test that is marked gpu
+tests           570 60 every test that is marked gpu, less the speed judge's
+speed-tests     570 60 the speed judge: every solution's band, and cheaters
 bench           590 60 every benchmark
 grade           590 60 make grade of the reference solutions
 EOF
@@ -40,6 +41,7 @@ batch1 probe tune-softmax gate launch softmax-tests triton-origins
 batch2 softmax-bench softmax-counters softmax-grade columns
 batch3 candidates attention-tests unmarked-tests
 batch4 tests
+batch5 speed-tests
 EOF
 }
 
@@ -101,7 +103,10 @@ run_of() {
         $solutions/test_flash_attention_triton.py
       )
       ;;
-    tests) run=("${pytest[@]}" -m gpu tests) ;;
+    tests)
+      run=("${pytest[@]}" -vv --tb=short -m gpu --ignore tests/autograder/speed tests)
+      ;;
+    speed-tests) run=("${pytest[@]}" -vv --tb=short -m gpu tests/autograder/speed) ;;
     bench) run=("$PYTHON" -m benchmarks --check) ;;
     grade) run=("${grade[@]}" "OUT=$room/grade") ;;
   esac
@@ -141,11 +146,12 @@ do_step() { # name
     [[ -z "$dry" ]] || echo "$name: absent"
     return
   fi
-  local bounded=(timeout --kill-after=10 "$limit" "${run[@]}")
+  # As from a keyboard, so that pytest still says what failed; then in earnest.
+  local bounded=(timeout --signal=INT --kill-after=10 "$limit" "${run[@]}")
   if [[ -n "$dry" ]]; then
     printf '%s:' "$name"
     if [[ "$name" == probe ]]; then
-      printf ' timeout --kill-after=10 %s %s -c …\n' "$limit" "$PYTHON"
+      printf ' timeout --signal=INT --kill-after=10 %s %s -c …\n' "$limit" "$PYTHON"
     else
       printf ' %q' "${bounded[@]}"
       echo
