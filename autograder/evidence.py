@@ -28,7 +28,7 @@ def writer_of(run: Run, tried: Tried) -> list[list[int]] | None:
     }
     with run.server.spawn() as worker:
         try:
-            answer, _ = worker.ask(header, blobs, deadline_s=run.deadlines.case)
+            answer, _ = worker.ask(header, blobs, deadline_s=run.deadlines.case_end)
         except WorkerEnded:
             return None
     return _block_and_thread(answer.get("writer"))

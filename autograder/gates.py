@@ -14,7 +14,7 @@ from autograder.evidence import emulator_says, toolchain_is_missing, writer_of
 from autograder.exercise import Case, NearMiss, Structure
 from autograder.oracle import cases_of
 from autograder.picture import picture
-from autograder.results import Gate
+from autograder.results import Gate, GateStatus
 from autograder.run import Run
 from autograder.sound import check_counts, check_sound
 from autograder.traces import Trace
@@ -95,11 +95,17 @@ def _compile_and_try(run: Run, progress: Progress) -> tuple[list[Gate], Trace | 
             if right.status == "failed" and trace is not None and trace.notes:
                 right = replace(right, message=f"{right.message} {trace.notes[0]}.")
             passed.append(right)
-        elif sound.status == "failed" and run.device == "cpu":
+        elif sound.status == "failed" and run.device == "cpu" and not _hangs(sound):
             more = _what_comes_of_it(run, worker)
             passed[-1] = replace(sound, message=f"{sound.message}{more}")
     run.printed = worker.capture.of_the_answer()
     return passed, trace
+
+
+def _hangs(sound: Gate) -> bool:
+    """Say whether a launch did not end: the same would take as long again."""
+    problems = sound.detail.get("problems", ())
+    return any(found["kind"] == "timeout" for found in problems)
 
 
 def _what_comes_of_it(run: Run, worker: Worker) -> str:
@@ -146,7 +152,8 @@ def _compile_gate(run: Run, trouble: Header) -> Gate:
         detail["words"] = f"no {exercise.entry} {exercise.name}"
     elif kind in ("exception", "exit"):
         detail["words"] = "the cell raises"
-    return Gate("compiles", "failed", message, detail)
+    status: GateStatus = "timeout" if kind == "timeout" else "failed"
+    return Gate("compiles", status, message, detail)
 
 
 def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
@@ -170,7 +177,8 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
         if tried.right:
             continue
         if tried.trouble:
-            more = emulator_says(run, case, purpose) if tried.kind == "fault" else ""
+            asked = tried.kind in ("fault", "timeout")
+            more = emulator_says(run, case, purpose) if asked else ""
             return Gate(
                 "right",
                 "timeout" if tried.kind == "timeout" else "failed",

@@ -15,7 +15,7 @@ from autograder.oracle import cases_of, draw
 from autograder.results import Gate
 from autograder.run import Run
 from autograder.traces import Found, NoTrace, Trace, read_trace
-from autograder.trial import pack_problem, poisons_for, prepare
+from autograder.trial import limits, pack_problem, poisons_for, prepare
 from autograder.words import trouble_message
 from autograder.worker.wire import Header
 from autograder.workers import Worker, WorkerEnded
@@ -133,8 +133,13 @@ def _ask(run: Run, worker: Worker, case: Case, purpose: str) -> Header:
         "unwritten": sorted(poisons),
         "deadline_s": run.deadlines.kernel,
     }
-    # The first trace compiles the source again, with its accesses recorded.
-    seconds = run.deadlines.prepare + run.deadlines.case
+    if run.exercise.language == "cuda":
+        # The first trace compiles the source again, with its accesses recorded; what
+        # it then runs is stopped by the emulator.
+        seconds = run.deadlines.prepare + run.deadlines.case
+    else:
+        seconds = run.deadlines.case_end
+        header |= limits(run.deadlines)
     answer, _ = worker.ask(header, blobs, deadline_s=seconds, sizes=())
     return answer
 

@@ -30,20 +30,31 @@ _MOST_KERNELS = 8
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Wall time for each step of a trial, in seconds.
+    """What each step of a trial may take, in seconds.
 
     Args:
         prepare: compile, or run the cell.
-        case: one case, launch to outputs.
+        case: one case, launch to outputs: what the answer's own thread computes, or
+            how long it may sleep, which a worker can tell and say on which line.
         kernel: one launch under the emulator, which can say where it hangs; less
             than ``case``, so that it can.
         all: every case together.
     """
 
     prepare: float = 40.0
-    case: float = 12.0
+    case: float = 10.0
     kernel: float = 6.0
     all: float = 90.0
+
+    @property
+    def case_wall(self) -> float:
+        """For one case by the clock: a machine may be busy with others, too."""
+        return 2 * self.case
+
+    @property
+    def case_end(self) -> float:
+        """When the supervisor ends a case: where a worker should have, and did not."""
+        return self.case_wall + 2.0
 
 
 @dataclass(frozen=True)
@@ -107,10 +118,17 @@ def prepare(
             "name": exercise.name,
             "entry": exercise.entry,
             "environ": {"KERNELWRIGHT_BACKEND": backend} if backend else {},
+            # A compiler is a process of its own, and this thread waits for it.
+            **({} if exercise.language == "cuda" else limits(deadlines)),
         },
         deadline_s=deadlines.prepare,
     )
     return None if answer.get("ok") is True else answer
+
+
+def limits(deadlines: Deadlines) -> Header:
+    """Return what a worker is told of the time that it has."""
+    return {"busy_s": deadlines.case, "wall_s": deadlines.case_wall}
 
 
 def try_case(
@@ -127,10 +145,11 @@ def try_case(
     problem = draw(exercise, case, seed, purpose)
     poisons = poisons_for(exercise, problem, seed)
     header, blobs = pack_problem(exercise, problem, poisons, device)
-    header |= {"op": "run", "deadline_s": deadlines.kernel}
+    header |= {"op": "run", "deadline_s": deadlines.kernel, **limits(deadlines)}
     header["operations"] = any(wanted.runs_no for wanted in exercise.structure)
     sizes = [_bytes_of(o.shape, o.dtype) for o in problem.outputs.values()]
-    answer, data = worker.ask(header, blobs, deadline_s=deadlines.case, sizes=sizes)
+    wall_s = deadlines.case_end
+    answer, data = worker.ask(header, blobs, deadline_s=wall_s, sizes=sizes)
     if answer.get("ok") is not True:
         return Tried(
             trouble=trouble_message(answer, exercise),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from autograder.worker.blame import find_writer
 from autograder.worker.cells import Namespace
+from autograder.worker.overtime import ended_after
 from autograder.worker.run import run_case
 from autograder.worker.traced import trace_kernel
 from autograder.worker.troubles import Trouble, describe
@@ -34,7 +35,13 @@ def serve(request: int, reply: int) -> None:
             header, blobs = read_message(request)
         except EOFError:
             return
-        answer, data = _answer(namespace, header, blobs)
+
+        def overtime(trouble: Trouble) -> None:
+            write_message(reply, {"ok": False, **trouble.to_json()}, [])
+
+        seconds = header.get("busy_s", 0.0), header.get("wall_s", 0.0)
+        with ended_after(*seconds, namespace, overtime):
+            answer, data = _answer(namespace, header, blobs)
         write_message(reply, answer, data)
 
 

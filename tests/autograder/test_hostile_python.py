@@ -113,19 +113,42 @@ def test_answers_that_end_or_forge(
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "where"),
     [
-        "while True: pass",
-        "import time\ntime.sleep(1000)",
-        "import signal\nfor s in range(1, 32):\n"
-        "    try: signal.signal(s, signal.SIG_IGN)\n"
-        "    except (OSError, ValueError): pass\nwhile True: pass",
-        "import os\nif os.fork() == 0: os.setsid()\nwhile True: pass",
-        "while True: print('x' * 10_000)",
+        ("while True: pass", "line 3 (`while True: pass`): still running after"),
+        (
+            "import time\ntime.sleep(1000)",
+            "line 4 (`time.sleep(1000)`): still running after 3 s. What does it wait",
+        ),
+        (
+            "import signal\nfor s in range(1, 32):\n"
+            "    try: signal.signal(s, signal.SIG_IGN)\n"
+            "    except (OSError, ValueError): pass\nwhile True: pass",
+            "line 7 (`while True: pass`): still running after",
+        ),
+        (
+            "import os\nif os.fork() == 0: os.setsid()\nwhile True: pass",
+            "line 5 (`while True: pass`): still running after",
+        ),
+        (
+            "while True:\n    try: raise SystemExit\n    except BaseException: pass",
+            "s. Does the loop around it end?",
+        ),
+        # How much of its time is its own depends on who reads what it prints.
+        ("while True: print('x' * 10_000)", "still running after"),
+        # While C holds Python's lock nobody can look: the supervisor ends it.
+        ("import itertools\nsum(itertools.count())", "still running after 8 s"),
     ],
 )
-def test_answers_that_do_not_end(grade_both: GradeBoth, body: str) -> None:
-    fails(grade_both(python_cell(body)), "still running after 3 s", "timeout")
+def test_answers_that_do_not_end(grade_both: GradeBoth, body: str, where: str) -> None:
+    fails(grade_both(python_cell(body)), where, "timeout")
+
+
+def test_a_cell_that_does_not_end(grade_both: GradeBoth) -> None:
+    cell = "# exercise: twice\nx = 0\nwhile x < 1:\n    x -= 1\n"
+    result = grade_both(cell)
+    fails(result, "s. Does the loop around it end?", "timeout")
+    assert result.gates[-1].name == "compiles" and result.message.startswith("line ")
 
 
 def test_an_answer_that_kills_all_it_can(grade_both: GradeBoth) -> None:

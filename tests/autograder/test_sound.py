@@ -16,6 +16,7 @@ from autograder.judge import Judge
 from autograder.points import part_words
 from autograder.report import html_report
 from autograder.results import Gate, Record, Result
+from autograder.run import Run
 from autograder.show import CheckResult
 from autograder.submission import Cells
 from autograder.table import plain_table
@@ -145,6 +146,17 @@ def test_a_kernel_that_never_ends_is_said_to(grade_both: GradeBoth) -> None:
     result = grade_both(cell("while (n > 0) { }"), launched(32))
     assert result.status == "timeout" and result.earned == 0
     assert gate(result, "sound").status == "timeout"
+
+
+def test_what_does_not_end_is_not_run_again(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(Run, "try_case", lambda *case: tried.append("again"))
+    body = "out[0] = threadIdx.x;\nwhile (n > 0) { }"
+    result = judge.grade(launched(64), Cells({"doubled": cell(body)}))
+    assert result.words == "not sound" and "race on out[0]" in result.message
+    assert "Besides: timeout on line" in result.message and not tried
 
 
 def test_it_moves_too_much_and_is_right_all_the_same(judge: Judge) -> None:

@@ -95,3 +95,10 @@ def test_a_forgotten_mask_is_named(judge: Judge) -> None:
     assert not result.passed and result.earned == 0.0
     assert "mask" in result.message, result.message
     assert "invalid pointer" not in result.message
+
+
+def test_a_loop_that_never_ends_is_named(judge: Judge) -> None:
+    result = graded(judge, "    inside = i < n\n", "    while n == n: n += 0\n")
+    assert result.status == "timeout" and result.earned == 0.0
+    assert result.gates[-1].name == "sound"
+    assert "line 5 (`while n == n: n += 0`): still running after" in result.message
