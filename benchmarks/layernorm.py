@@ -166,7 +166,7 @@ def far_kernel(solved: bool, x: torch.Tensor) -> torch.Tensor:
 def candidates() -> Iterator[Candidate]:
     """Name everything whose figures are stored; the copies first."""
     for shape, dtype in itertools.product(SHAPES, DTYPES):
-        x = torch.zeros(shape, dtype=dtype, device="cuda")
+        x = torch.randn(shape, device="cuda").to(dtype)
         yield _peers.copy_of(x, f"copy_{2 * x.nbytes}")
     yield from rungs()
     for kind, (rows, columns), dtype in itertools.product(KINDS, SHAPES, DTYPES):

@@ -143,7 +143,7 @@ def copies() -> Iterator[Candidate]:
         for (rows, columns), dtype in itertools.product(SHAPES, DTYPES)
     }
     for size in sorted(sizes | {_peers.QUOTED_BYTES // 2}):
-        x = torch.zeros(size // 4, device="cuda")
+        x = torch.randn(size // 4, device="cuda")
         yield _peers.copy_of(x, f"copy_{2 * size}")
 
 

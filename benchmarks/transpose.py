@@ -119,7 +119,7 @@ def expect(got: torch.Tensor, x: torch.Tensor) -> None:
 def copies() -> Iterator[Candidate]:
     """Name the copies that all else is compared with, one for each size."""
     for dtype in DTYPES:
-        x = torch.zeros(ROWS, COLUMNS, dtype=dtype, device="cuda")
+        x = torch.randn(ROWS, COLUMNS, device="cuda").to(dtype)
         yield _peers.copy_of(x, f"copy_{x.nbytes}")
 
 
