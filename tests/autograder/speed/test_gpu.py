@@ -53,9 +53,9 @@ def test_every_solution_earns_gold(judged, name):
     assert verdict.status == "passed", verdict.message
     assert verdict.band == "gold"
     assert verdict.rounds >= 7
-    # From a tile with bank conflicts (0.39 in benchmarks/results) to wide loads (1.02):
-    # past 1.10 the gate itself calls it an error.
-    assert 0.35 < verdict.ratio < 1.10
+    # What gold asks of each differs, by what such a kernel can reach: the band says
+    # that. Past 1.10 of a copy or a library the gate itself is wrong.
+    assert verdict.ratio < 1.10
 
 
 ROUNDED_CELL = """%%cuda
