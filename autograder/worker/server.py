@@ -13,6 +13,7 @@ import contextlib
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -25,6 +26,7 @@ from autograder.worker.keeper import Ends, keep
 from autograder.worker.serve import serve
 
 _FD_COUNT = 5
+_IDLE_S = 0.2
 
 
 def main(control_fd: int) -> None:
@@ -42,7 +44,13 @@ def main(control_fd: int) -> None:
     namespaces = namespaces_work()
     control.sendall(json.dumps({"ready": os.getpid()}).encode() + b"\n")
     signal.signal(signal.SIGCHLD, _reap)
+    further = True
     while True:
+        # Only some workers need it, and nobody waits for it: a moment without requests.
+        if further and not select.select([control], [], [], _IDLE_S)[0]:
+            _warm_further()
+            gc.freeze()
+            further = False
         request = _receive(control)
         if request is None:
             return
@@ -77,6 +85,21 @@ def _warm() -> None:
         import cupy  # noqa: F401
     # A first operation loads what torch loads lazily.
     torch.zeros(2).add(1)
+
+
+def _warm_further() -> None:
+    """Import what torch loads when operations are first watched: a second's work."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    with contextlib.suppress(Exception), Watch():  # type: ignore[no-untyped-call]
+        torch.zeros(2)
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
