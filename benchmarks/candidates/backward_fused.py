@@ -1,0 +1,422 @@
+"""Attention backward for Hopper in one pass over tiles of keys, in Gluon.
+
+One program owns 128 keys and walks over the queries, 64 at a time. Two warpgroups own
+64 of the keys each, and hold their dK and dV in registers from first to last:
+
+    S^T = K Q^T          P^T = exp(scale * S^T - lse)       dV += P^T dO
+    dP^T = V dO^T - D    dS^T = P^T * dP^T                  dK += dS^T Q
+    dQ = dS K            of both warpgroups' dS, over shared memory
+
+S and dP are turned (keys are rows), so that P and dS come out of a product as the next
+one takes them in: from registers. Five products a tile, where two passes do seven.
+
+    producer   one warp: asks TMA for Q, dO and their lse and D, and nothing else
+    consumers  two warpgroups of 4 warps: 64 keys each; half of the columns of dQ each
+    keeper     one warp: lets programs add to a tile of dQ in a fixed order
+
+A consumer never waits for what it has just asked for:
+
+    asked for                         done meanwhile
+    dP = V dO^T                       P = exp(S): S was asked for a step ago
+    dV += P dO                        dS = P * dP
+    dK += dS Q                        dS to shared memory, and the other's from there
+    dQ = dS K, next S = K Q^T         dQ of this step is added to global memory
+
+Many programs add to one tile of dQ, in fp32. ``ORDERED``: the keeper lets them in one
+after another, always in the same order, so that the bits are the same in every run. A
+program only waits for those that drew a lower ticket, which are running: no deadlock.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+ROWS = gl.constexpr(64)  # queries of a step; keys of a consumer
+KEYS = gl.constexpr(128)  # of a program
+STAGES = gl.constexpr(2)
+
+
+@gluon.jit
+def _task(pid, sizes, BOUNDED: gl.constexpr, ORDERED: gl.constexpr):
+    """Say which keys a program owns: batch, head and place."""
+    heads, group, _, kv_len, _ = sizes
+    all_tiles = gl.cdiv(kv_len, KEYS)
+    tile = pid % all_tiles
+    if ORDERED and BOUNDED:
+        # Down the keys: who comes before has fewer queries before these, and is ahead.
+        tile = all_tiles - 1 - tile
+    kv_plane = pid // all_tiles
+    kv_heads = heads // group
+    return kv_plane // kv_heads, kv_plane % kv_heads, tile
+
+
+@gluon.jit
+def _walk(tile, sizes, BOUNDED: gl.constexpr, ORDERED: gl.constexpr):
+    """Return the first tile of queries that sees a key, their number, edges, a shift.
+
+    Edges come first: tiles of which some query does not see all 128 keys.
+    """
+    _, _, q_len, kv_len, last = sizes
+    n0 = tile * KEYS
+    tiles = gl.cdiv(q_len, ROWS)
+    first = 0
+    edges = 0
+    if BOUNDED:  # key j is seen by query i if j <= i + last
+        first = gl.minimum(gl.maximum(n0 - last, 0) // ROWS, tiles)
+        all_see = gl.cdiv(gl.maximum(n0 + KEYS - 1 - last, 0), ROWS)
+        edges = gl.minimum(all_see, tiles) - first
+    count = tiles - first
+    if n0 + KEYS > kv_len:
+        edges = count
+    shift = 0
+    if not ORDERED and not BOUNDED:  # programs side by side add to different tiles
+        shift = tile * count // gl.cdiv(kv_len, KEYS)
+    return first, count, edges, shift
+
+
+@gluon.jit
+def _tile_at(i, first, count, shift):
+    """Name the tile of queries of step i: in order, from another start, and round."""
+    at = i + shift
+    return first + gl.where(at >= count, at - count, at)
+
+
+@gluon.jit
+def _producer(asked, BOUNDED: gl.constexpr, ORDERED: gl.constexpr):
+    """Ask for K and V once; for Q, its lse and D, and dO in the order of the walk."""
+    descs, tiles, bars, numbers = asked
+    q_desc, k_desc, v_desc, g_desc, stat_desc = descs
+    q_tiles, k_tiles, v_tiles, g_tiles, stats = tiles
+    k_ready, v_ready, q_full, g_full, empty = bars
+    pid, sizes = numbers
+    heads, group, q_len, _, _ = sizes
+    b, kv_h, tile = _task(pid, sizes, BOUNDED, ORDERED)
+    first, count, _, shift = _walk(tile, sizes, BOUNDED, ORDERED)
+    n0 = tile * KEYS
+    q_tiles_all = gl.cdiv(q_len, ROWS)
+    mbarrier.expect(k_ready, 2 * k_desc.block_type.nbytes)
+    for c in gl.static_range(2):
+        at = n0 + c * ROWS
+        tma.async_copy_global_to_shared(
+            k_desc, [b, kv_h, at, 0], k_ready, k_tiles.index(c)
+        )
+    mbarrier.expect(v_ready, 2 * v_desc.block_type.nbytes)
+    for c in gl.static_range(2):
+        at = n0 + c * ROWS
+        tma.async_copy_global_to_shared(
+            v_desc, [b, kv_h, at, 0], v_ready, v_tiles.index(c)
+        )
+    for g in range(group):
+        h = kv_h * group + g
+        plane = b * heads + h
+        for i in range(count):
+            t = g * count + i
+            stage = t % STAGES
+            # The first pass over the ring finds it empty.
+            phase = ((t // STAGES) & 1) ^ 1
+            m = _tile_at(i, first, count, shift)
+            mbarrier.wait(empty.index(stage), phase)
+            bar = q_full.index(stage)
+            mbarrier.expect(bar, q_desc.block_type.nbytes + stat_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                q_desc, [b, h, m * ROWS, 0], bar, q_tiles.index(stage)
+            )
+            tma.async_copy_global_to_shared(
+                stat_desc, [plane * q_tiles_all + m, 0], bar, stats.index(stage)
+            )
+            bar = g_full.index(stage)
+            mbarrier.expect(bar, g_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                g_desc, [b, h, m * ROWS, 0], bar, g_tiles.index(stage)
+            )
+
+
+@gluon.jit
+def _wait_for(at, wanted):
+    """Wait until a number in global memory, which others raise, is there."""
+    gl.inline_asm_elementwise(
+        "{ .reg .pred more; .reg .s32 seen; "
+        "again: ld.acquire.gpu.global.s32 seen, [$1]; "
+        "setp.ne.s32 more, seen, $2; @more bra again; mov.b32 $0, seen; }",
+        "=r,l,r", [at, wanted], dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _keeper(kept, BOUNDED: gl.constexpr, ORDERED: gl.constexpr):
+    """Let the consumers add to a tile of dQ when it is this program's turn."""
+    turn, added, turns_ptr, numbers = kept
+    pid, sizes = numbers
+    heads, group, q_len, kv_len, last = sizes
+    if ORDERED:
+        b, kv_h, tile = _task(pid, sizes, BOUNDED, ORDERED)
+        first, count, _, _ = _walk(tile, sizes, BOUNDED, ORDERED)
+        plane0 = b * heads + kv_h * group
+        q_tiles_all = gl.cdiv(q_len, ROWS)
+        for g in range(group):
+            for i in range(count):
+                t = g * count + i
+                m = first + i
+                # How many add to this tile before: keys up, and if bounded, down.
+                before = tile
+                if BOUNDED:
+                    most = ((m + 1) * ROWS + last - 1) // KEYS
+                    before = gl.minimum(most, gl.cdiv(kv_len, KEYS) - 1) - tile
+                at = turns_ptr + (plane0 + g) * q_tiles_all + m
+                _wait_for(at, before)
+                mbarrier.arrive(turn, count=1)
+                mbarrier.wait(added, t & 1)
+                # Releases what the consumers added, too: they came here by `added`.
+                gl.atomic_add(at, 1, sem="release", scope="gpu")
+
+
+@gluon.jit
+def _scrambled(S: gl.constexpr):
+    """Say where each number of a consumer's 64 x 64 of dQ is kept within 16 KiB.
+
+    Who holds which number is wgmma's choice. As nobody reads the sum but
+    ``finish_kernel``, it is kept in that order: a thread's numbers in fours, and the
+    fours of a warp side by side.
+    """
+    r = gl.arange(0, ROWS, gl.SliceLayout(1, S))[:, None]
+    n = gl.arange(0, ROWS, gl.SliceLayout(0, S))[None, :]
+    thread = (r // 16) * 32 + (r % 8) * 4 + (n % 8) // 2
+    return ((n // 8) * 128 + thread) * 4
+
+
+@gluon.jit
+def _add(dq, sum_ptr, tile, C: gl.constexpr, S: gl.constexpr):
+    """Add a consumer's columns of dQ to a tile: four numbers an instruction."""
+    base = sum_ptr + (tile.to(gl.int64) * 2 + C) * (ROWS * ROWS)
+    gl.inline_asm_elementwise(
+        "red.relaxed.gpu.global.add.v4.f32 [$8], {$4, $5, $6, $7}; "
+        "mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0;",
+        "=r,=r,=r,=r,r,r,r,r,l,l,l,l",
+        [dq.to(gl.int32, bitcast=True), base + _scrambled(S)],
+        dtype=gl.int32, is_pure=False, pack=4,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _hide(s, keys, m0, kv_len, last, S: gl.constexpr):
+    """Take the keys that a query does not see out of a tile of logits."""
+    first = gl.where(keys < kv_len, keys - last - m0, ROWS)  # that sees it, of these
+    queries = gl.arange(0, ROWS, gl.SliceLayout(0, S))
+    return gl.where(first[:, None] <= queries[None, :], s, float("-inf"))
+
+
+@gluon.jit
+def _slopes_times_keys(t, tiles, ds_full, D: gl.constexpr, S: gl.constexpr,
+                       C: gl.constexpr):  # fmt: skip
+    """Ask for this consumer's columns of dQ = dS K of step t, over both halves."""
+    k_tiles, _, ds_tiles, _ = tiles
+    place = t & 1
+    zero = (t + 1) >> 30
+    mbarrier.wait(ds_full.index(place), (t // 2) & 1, pred=t >= 0)
+    dq = gl.zeros([ROWS, ROWS], gl.float32, S)
+    for half in gl.static_range(2):
+        a = ds_tiles.index(place * 2 + half).permute((1, 0))
+        k = k_tiles.index(half + zero).reshape([ROWS, D])
+        columns = k.slice(C * ROWS, ROWS, dim=1)
+        dq = warpgroup_mma(a, columns, dq, use_acc=half > 0, is_async=True)
+    return dq
+
+
+@gluon.jit
+def _step(
+    t, tile, owed, m, dk, dv, keys, ring, tiles, bars, numbers,
+    D: gl.constexpr, EDGE: gl.constexpr, ORDERED: gl.constexpr, C: gl.constexpr,
+    S: gl.constexpr, A: gl.constexpr,
+):  # fmt: skip
+    """Do 64 keys and 64 queries, but for dQ: that of the step before is done here."""
+    q_tiles, g_tiles, stats = ring
+    k_tiles, v_tiles, ds_tiles, sum_ptr = tiles
+    q_full, g_full, empty, ds_full, turn, added = bars
+    kv_len, last, scale_log2 = numbers
+    stage, phase = t % STAGES, (t // STAGES) & 1
+    q = q_tiles.index(stage).reshape([ROWS, D])
+    g = g_tiles.index(stage).reshape([ROWS, D])
+    # Addresses that depend on the step are not kept in registers, which are short.
+    zero = t >> 30
+    k = k_tiles.index(C + zero).reshape([ROWS, D])
+    v = v_tiles.index(C + zero).reshape([ROWS, D])
+
+    # At first there is no step before: that product is of what lies there, and lost.
+    dq = _slopes_times_keys(t - 1, tiles, ds_full, D, S, C)
+    mbarrier.wait(q_full.index(stage), phase)
+    none = gl.zeros([ROWS, ROWS], gl.float32, S)
+    s = warpgroup_mma(k, q.permute((1, 0)), none, use_acc=False, is_async=True)
+    dq = warpgroup_mma_wait(1, deps=[dq])
+    if ORDERED:
+        mbarrier.wait(turn, (t - 1) & 1, pred=t > 0)
+    _add(dq, sum_ptr, owed, C, S)
+    if ORDERED:
+        mbarrier.arrive(added, count=1, pred=t > 0)
+
+    lse = stats.index(stage).slice(0, ROWS, dim=1).load(S)
+    dot = stats.index(stage).slice(ROWS, ROWS, dim=1).load(S)
+    mbarrier.wait(g_full.index(stage), phase)
+    start = gl.zeros([ROWS, ROWS], gl.float32, S) + dot
+    dp = warpgroup_mma(v, g.permute((1, 0)), start, is_async=True)
+    s = warpgroup_mma_wait(1, deps=[s])
+    if EDGE:
+        s = _hide(s, keys, m * ROWS, kv_len, last, S)
+    p = gl.exp2(s * scale_log2 - lse)
+    weights = gl.convert_layout(p.to(q.dtype), A)
+    dv = warpgroup_mma(weights, g, dv, is_async=True)
+    dp = warpgroup_mma_wait(1, deps=[dp])
+    ds = (p * dp).to(q.dtype)
+    slopes = gl.convert_layout(ds, A)
+    dk = warpgroup_mma(slopes, q, dk, is_async=True)
+    # Two places in turn: who writes here has seen that both have read the last but one.
+    ds_tiles.index((t & 1) * 2 + C).store(ds)
+    fence_async_shared()
+    mbarrier.arrive(ds_full.index(t & 1), count=1)
+    dk, dv, weights, slopes = warpgroup_mma_wait(0, deps=[dk, dv, weights, slopes])
+    mbarrier.arrive(empty.index(stage), count=1)
+    return tile, dk, dv
+
+
+@gluon.jit
+def _consume(
+    shared, D: gl.constexpr, BOUNDED: gl.constexpr, ORDERED: gl.constexpr,
+    C: gl.constexpr,
+):  # fmt: skip
+    """Own 64 keys: their dK and dV, over all queries and all heads of the group."""
+    descs, tiles, bars, numbers = shared
+    dk_desc, dv_desc = descs
+    q_tiles, k_tiles, v_tiles, g_tiles, stats, ds_tiles, sum_ptr = tiles
+    k_ready, v_ready, q_full, g_full, empty, ds_full, turn, added = bars
+    pid, sizes, batch, scale, scale_log2 = numbers
+    heads, group, q_len, kv_len, last = sizes
+    b, kv_h, tile = _task(pid, sizes, BOUNDED, ORDERED)
+    first, count, edges, shift = _walk(tile, sizes, BOUNDED, ORDERED)
+    q_tiles_all = gl.cdiv(q_len, ROWS)
+    plane0 = b * heads + kv_h * group
+    S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
+    A: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
+    keys = tile * KEYS + C * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, S))
+    v = v_tiles.index(C).reshape([ROWS, D])
+    dk = gl.zeros([ROWS, D], gl.float32, OUT)
+    dv = gl.zeros([ROWS, D], gl.float32, OUT)
+    total = group * count
+    ring = (q_tiles, g_tiles, stats)
+    kept = (k_tiles, v_tiles, ds_tiles, sum_ptr)
+    watched = (q_full, g_full, empty, ds_full, turn, added)
+    known = (kv_len, last, scale_log2)
+
+    mbarrier.wait(k_ready, 0)
+    mbarrier.wait(v_ready, 0)
+    owed = batch * heads * q_tiles_all  # at first to a tile that nobody reads
+    for g in range(group):
+        tile0 = (plane0 + g) * q_tiles_all
+        for i in range(edges):
+            m = _tile_at(i, first, count, shift)
+            owed, dk, dv = _step(
+                g * count + i, tile0 + m, owed, m, dk, dv, keys, ring, kept,
+                watched, known, D, True, ORDERED, C, S, A,
+            )  # fmt: skip
+        for i in range(edges, count):
+            m = _tile_at(i, first, count, shift)
+            owed, dk, dv = _step(
+                g * count + i, tile0 + m, owed, m, dk, dv, keys, ring, kept,
+                watched, known, D, False, ORDERED, C, S, A,
+            )  # fmt: skip
+    dq = _slopes_times_keys(total - 1, kept, ds_full, D, S, C)
+    dq = warpgroup_mma_wait(0, deps=[dq])
+    if ORDERED:
+        mbarrier.wait(turn, (total - 1) & 1, pred=total > 0)
+    _add(dq, sum_ptr, owed, C, S)
+    if ORDERED:
+        mbarrier.arrive(added, count=1, pred=total > 0)
+
+    # V's place is this consumer's own, and not needed any more. Where it is in global
+    # memory is computed again, and meanwhile in no register.
+    b, kv_h, tile = _task(pid + (owed >> 30), sizes, BOUNDED, ORDERED)
+    at = tile * KEYS + C * ROWS
+    v.store(dv.to(v.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(dv_desc, [b, kv_h, at, 0], v_tiles.index(C))
+    tma.store_wait(0)
+    v.store((dk * scale).to(v.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(dk_desc, [b, kv_h, at, 0], v_tiles.index(C))
+    tma.store_wait(0)
+
+
+@gluon.jit
+def fused_kernel(
+    q_desc, k_desc, v_desc, g_desc, stat_desc, dk_desc, dv_desc, sum_ptr, turns_ptr,
+    batch, heads, group, q_len, kv_len, last, scale, scale_log2,
+    D: gl.constexpr, BOUNDED: gl.constexpr, ORDERED: gl.constexpr,
+    REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """Launch one program for each 128 keys of each head of k and v."""
+    pid = gl.program_id(0)
+    if ORDERED:
+        # Tickets are drawn in the order of starting; programs might start in another.
+        pid = gl.atomic_add(turns_ptr, 1, sem="relaxed", scope="gpu")
+
+    q_tiles = gl.allocate_shared_memory(
+        q_desc.dtype, [STAGES, 1, 1, ROWS, D], q_desc.layout
+    )
+    g_tiles = gl.allocate_shared_memory(
+        q_desc.dtype, [STAGES, 1, 1, ROWS, D], q_desc.layout
+    )
+    k_tiles = gl.allocate_shared_memory(q_desc.dtype, [2, 1, 1, ROWS, D], q_desc.layout)
+    v_tiles = gl.allocate_shared_memory(q_desc.dtype, [2, 1, 1, ROWS, D], q_desc.layout)
+    flat: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    ds_tiles = gl.allocate_shared_memory(q_desc.dtype, [4, ROWS, ROWS], flat)
+    stats = gl.allocate_shared_memory(
+        gl.float32, [STAGES, 1, 2 * ROWS], stat_desc.layout
+    )
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+    k_ready = gl.allocate_shared_memory(gl.int64, [1], bar)
+    v_ready = gl.allocate_shared_memory(gl.int64, [1], bar)
+    turn = gl.allocate_shared_memory(gl.int64, [1], bar)
+    added = gl.allocate_shared_memory(gl.int64, [1], bar)
+    q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
+    g_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
+    ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
+    mbarrier.init(k_ready, count=1)
+    mbarrier.init(v_ready, count=1)
+    mbarrier.init(turn, count=1)
+    mbarrier.init(added, count=2)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(g_full.index(i), count=1)
+        mbarrier.init(empty.index(i), count=2)
+    for i in gl.static_range(2):
+        mbarrier.init(ds_full.index(i), count=2)
+    fence_async_shared()
+
+    sizes = (heads, group, q_len, kv_len, last)
+    shared = (
+        (dk_desc, dv_desc),
+        (q_tiles, k_tiles, v_tiles, g_tiles, stats, ds_tiles, sum_ptr),
+        (k_ready, v_ready, q_full, g_full, empty, ds_full, turn, added),
+        (pid, sizes, batch, scale, scale_log2),
+    )
+    asked = (
+        (q_desc, k_desc, v_desc, g_desc, stat_desc),
+        (q_tiles, k_tiles, v_tiles, g_tiles, stats),
+        (k_ready, v_ready, q_full, g_full, empty),
+        (pid, sizes),
+    )
+    kept = (turn, added, turns_ptr + 1, (pid, sizes))
+    gl.warp_specialize([
+        (_consume, (shared, D, BOUNDED, ORDERED, 0)),
+        (_consume, (shared, D, BOUNDED, ORDERED, 1)),
+        (_producer, (asked, BOUNDED, ORDERED)),
+        (_keeper, (kept, BOUNDED, ORDERED)),
+    ], [4, 1, 1], [REGISTERS, 24, 24])  # fmt: skip

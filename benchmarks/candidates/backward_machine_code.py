@@ -1,0 +1,136 @@
+"""Count what the fused backward became: ``python -m …backward_machine_code``.
+
+No GPU is needed: Triton compiles for sm_90 and brings its own disassembler. Run it in a
+process of its own, with ``TRITON_INTERPRET=0``: where kernels are interpreted they are
+not compiled. Prints a line of JSON for every variant of the kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
+
+from benchmarks.candidates.backward_fused import fused_kernel
+
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+KINDS = {"bf16": gl.bfloat16, "fp16": gl.float16}
+WORDS = {
+    "wgmma": "HGMMA", "wgmma_waits": "WARPGROUP.DEPBAR", "exponentials": "MUFU.EX2",
+    "local": r"\b(LDL|STL)\b", "adds": "REDG", "barriers": "BAR.SYNC",
+}  # fmt: skip
+
+
+def variants() -> Iterator[dict[str, Any]]:
+    """Name what a launch may choose; ``ones`` are sizes of 1, which Triton compiles in.
+
+    Yields:
+        dtype, causal or not, ordered or not, sizes of 1.
+    """
+    for bounded in (False, True):
+        for ordered in (False, True):
+            for ones in (("group",), ()):
+                yield {
+                    "kind": "bf16", "bounded": bounded, "ordered": ordered, "ones": ones
+                }  # fmt: skip
+    yield {"kind": "fp16", "bounded": True, "ordered": True, "ones": ("group",)}
+    smallest = ("batch", "heads", "group", "q_len", "kv_len")
+    yield {"kind": "bf16", "bounded": True, "ordered": True, "ones": smallest}
+
+
+def compiled(
+    kind: str, bounded: bool, ordered: bool, ones: tuple[str, ...]
+) -> triton.compiler.CompiledKernel:
+    """Compile a variant for Hopper."""
+    block = [1, 1, 64, 128]
+    layout = gl.NVMMASharedLayout.get_default_for(block, KINDS[kind])
+    known = {
+        "D": 128, "BOUNDED": bounded, "ORDERED": ordered, "REGISTERS": 240,
+        **dict.fromkeys(ones, 1),
+    }  # fmt: skip
+    types = {}
+    for name in fused_kernel.arg_names:
+        if name in known:
+            types[name] = "constexpr"
+        elif name == "stat_desc":
+            flat = gl.NVMMASharedLayout(0, 32, 2)
+            types[name] = f"tensordesc<fp32[1, 128],{flat!r}>"
+        elif name.endswith("_desc"):
+            types[name] = f"tensordesc<{kind}{block},{layout!r}>"
+        elif name.endswith("_ptr"):
+            types[name] = "*fp32" if name == "sum_ptr" else "*i32"
+        else:
+            types[name] = "fp32" if name.startswith("scale") else "i32"
+    place = fused_kernel.arg_names.index
+    constants = {(place(name),): value for name, value in known.items()}
+    aligned = {(place("sum_ptr"),): [["tt.divisibility", 16]]}
+    source = GluonASTSource(fused_kernel, types, constants, aligned)
+    target = GPUTarget("cuda", 90, 32)
+    return triton.compile(source, target=target, options={"num_warps": 4})
+
+
+def counted(kernel: triton.compiler.CompiledKernel) -> dict[str, Any]:
+    """Count registers, memory, and instructions of the loops over tiles of queries."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+
+        def dump(what: str) -> str:
+            command = [str(TOOLS / "cuobjdump"), what, file.name]
+            return subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout
+
+        sass, usage = dump("-sass"), dump("-res-usage")
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    assert found is not None, usage
+    steps = [
+        loop for loop in map(count_words, loops(sass))
+        if (loop["wgmma"], loop["exponentials"], loop["adds"]) == (32, 32, 8)
+    ]  # fmt: skip
+    return {
+        "registers": int(found[1]), "stack_bytes": int(found[2]),
+        "shared_bytes": kernel.metadata.shared, "steps": steps,
+    }  # fmt: skip
+
+
+def loops(sass: str) -> Iterator[list[str]]:
+    """Yield the instructions between every jump back and where it goes."""
+    lines = re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", sass)
+    places = {int(at, 16): n for n, (at, _) in enumerate(lines)}
+    for n, (at, text) in enumerate(lines):
+        jump = re.search(r"BRA.* 0x([0-9a-f]+)", text)
+        if jump and int(jump[1], 16) < int(at, 16):
+            yield [text for _, text in lines[places[int(jump[1], 16)] : n + 1]]
+
+
+def count_words(loop: list[str]) -> dict[str, int]:
+    """Count the instructions that matter."""
+    counts = {
+        name: sum(bool(re.search(word, text)) for text in loop)
+        for name, word in WORDS.items()
+    }
+    return {"instructions": len(loop), **counts}
+
+
+def main() -> None:
+    """Print every variant with its counts, or those whose numbers are given."""
+    wanted = [int(number) for number in sys.argv[1:]]
+    for number, variant in enumerate(variants()):
+        if wanted and number not in wanted:
+            continue
+        print(json.dumps({**variant, **counted(compiled(**variant))}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
