@@ -78,14 +78,14 @@ class Proposal:
         because: why, in a sentence or two.
         prepare: draws the tensors of a shape; the same for all that replace the same.
         run: makes the candidate's call, which returns ``Results``.
-        solution: makes today's call.
+        solution: makes today's call, which returns the same, or tensors in that order.
         peer: makes the library's call.
         peer_name: what the peer is called in the table, such as ``cuDNN``.
         exact: returns the float64 results, and by name the largest absolute error that
             is right. Twice the error of the formula in the inputs' dtype and one
             rounding is what the solutions' own checks allow.
         checked: shapes that must be right before anything is timed.
-        timed: shapes that are timed.
+        timed: shapes that are timed; held against the solution's results before.
         flops: due at a shape, whatever a kernel really computes.
     """
 

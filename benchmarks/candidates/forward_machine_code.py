@@ -1,0 +1,104 @@
+"""Count what the forward candidates became: ``python -m …forward_machine_code``.
+
+No GPU is needed; ``TRITON_INTERPRET=0`` is, for what is interpreted is not compiled.
+Prints a line of JSON for every candidate: registers, shared memory, spills, and of each
+consumer's loop over tiles that all its queries see the instructions by kind.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
+
+from benchmarks.candidates.backward_machine_code import TOOLS, loops
+from benchmarks.candidates.forward import CANDIDATES
+from benchmarks.candidates.hopper_hd64 import REGISTERS, _forward_kernel
+
+
+def compiled(knobs: dict[str, Any], causal: bool) -> triton.compiler.CompiledKernel:
+    """Compile a candidate for Hopper at head_dim 64."""
+    consumers, block_n = knobs["consumers"], knobs["block_n"]
+
+    def described(rows: int) -> str:
+        block = [1, 1, rows, 64]
+        layout = gl.NVMMASharedLayout.get_default_for(block, gl.bfloat16)
+        return f"tensordesc<bf16{block},{layout!r}>"
+
+    constants = {
+        "D": 64, "BLOCK_N": block_n, "STAGES": knobs["stages"], "CONSUMERS": consumers,
+        "BOUNDED": causal, "IN_TURN": knobs.get("in_turn", False),
+        "POLY": knobs.get("poly", False), "REGISTERS": REGISTERS[consumers],
+    }  # fmt: skip
+    types = {
+        "q_desc": described(64), "k_desc": described(block_n),
+        "v_desc": described(block_n), "out_desc": described(64), "lse_ptr": "*fp32",
+        "scale_log2": "fp32", **dict.fromkeys(constants, "constexpr"),
+    }  # fmt: skip
+    source = GluonASTSource(
+        _forward_kernel,
+        {name: types.get(name, "i32") for name in _forward_kernel.arg_names},
+        constants,
+    )
+    target = GPUTarget("cuda", 90, 32)
+    return triton.compile(source, target=target, options={"num_warps": 4})
+
+
+def counted(kernel: triton.compiler.CompiledKernel) -> dict[str, Any]:
+    """Count registers, memory and instructions."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+
+        def dump(what: str) -> str:
+            command = [str(TOOLS / "cuobjdump"), what, file.name]
+            return subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout
+
+        sass, usage = dump("-sass"), dump("-res-usage")
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    assert found is not None, usage
+    return {
+        "registers_at_start": int(found[1]),
+        "registers": [int(n, 16) for n in re.findall(r"USETMAXREG[^;]* 0x(\w+)", sass)],
+        "stack_bytes": int(found[2]),
+        "spills": len(re.findall(r"\b(?:LDL|STL)\b", sass)),
+        "shared_bytes": kernel.metadata.shared,
+        "warps": kernel.metadata.num_warps,
+        "loops": [dict(kinds) for kinds in whole_tiles(sass)],
+    }
+
+
+def whole_tiles(sass: str) -> list[Counter[str]]:
+    """Count the instructions of loops that multiply, and compare no positions."""
+    found = []
+    for loop in loops(sass):
+        texts = [re.sub(r"^@!?U?P\w+ ", "", text) for text in loop]
+        kinds = Counter(re.split(r"[. ]", text)[0] for text in texts)
+        kinds["wgmma waits"] = sum(t.startswith("WARPGROUP.DEPBAR") for t in texts)
+        kinds["all"] = len(texts)
+        if kinds["HGMMA"] in (8, 12) and not kinds["FSEL"] and not kinds["EXIT"]:
+            found.append(kinds)
+    return found
+
+
+def main() -> int:
+    """Print a line for every candidate."""
+    for one in CANDIDATES:
+        knobs = one.run.keywords  # type: ignore[attr-defined]
+        print(json.dumps({"name": one.name, **counted(compiled(knobs, True))}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
