@@ -16,7 +16,7 @@ from solutions.flash_attention_triton.visible import LOG2E
 ROWS = tl.constexpr(64)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("heads", "q_len"))
 def prepare_kernel(
     out_ptr, grad_ptr, lse_ptr, stat_ptr, sum_ptr, turns_ptr,
     stride_gb, stride_gh, stride_gm, heads, q_len, D: tl.constexpr,
@@ -49,7 +49,7 @@ def prepare_kernel(
         tl.store(turns_ptr, 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("q_len",))
 def finish_kernel(sum_ptr, dq_ptr, q_len, scale, D: tl.constexpr):
     """Own 64 queries: put their sums in rows and columns; scale and round them.
 

@@ -353,7 +353,9 @@ def _consume(
     tma.store_wait(0)
 
 
-@gluon.jit
+# Sizes of 1 or of whole sixteens are compiled as any other; a group of 1 is not, for
+# its loop is none and takes no registers.
+@gluon.jit(do_not_specialize=("batch", "heads", "q_len", "kv_len", "last"))
 def fused_kernel(
     q_desc, k_desc, v_desc, g_desc, stat_desc, dk_desc, dv_desc, sum_ptr, turns_ptr,
     batch, heads, group, q_len, kv_len, last, scale, scale_log2,

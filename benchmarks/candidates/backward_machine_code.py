@@ -32,31 +32,26 @@ WORDS = {
 
 
 def variants() -> Iterator[dict[str, Any]]:
-    """Name what a launch may choose; ``ones`` are sizes of 1, which Triton compiles in.
-
-    Yields:
-        dtype, causal or not, ordered or not, sizes of 1.
-    """
-    for bounded in (False, True):
-        for ordered in (False, True):
-            for ones in (("group",), ()):
+    """Name what a launch may choose: a group of 1 is known to the compiler."""
+    for grouped in (False, True):
+        for bounded in (False, True):
+            for ordered in (False, True):
                 yield {
-                    "kind": "bf16", "bounded": bounded, "ordered": ordered, "ones": ones
+                    "kind": "bf16", "bounded": bounded, "ordered": ordered,
+                    "grouped": grouped,
                 }  # fmt: skip
-    yield {"kind": "fp16", "bounded": True, "ordered": True, "ones": ("group",)}
-    smallest = ("batch", "heads", "group", "q_len", "kv_len")
-    yield {"kind": "bf16", "bounded": True, "ordered": True, "ones": smallest}
+    yield {"kind": "fp16", "bounded": True, "ordered": True, "grouped": False}
 
 
 def compiled(
-    kind: str, bounded: bool, ordered: bool, ones: tuple[str, ...]
+    kind: str, bounded: bool, ordered: bool, grouped: bool
 ) -> triton.compiler.CompiledKernel:
     """Compile a variant for Hopper."""
     block = [1, 1, 64, 128]
     layout = gl.NVMMASharedLayout.get_default_for(block, KINDS[kind])
     known = {
         "D": 128, "BOUNDED": bounded, "ORDERED": ordered, "REGISTERS": 240,
-        **dict.fromkeys(ones, 1),
+        **({} if grouped else {"group": 1}),
     }  # fmt: skip
     types = {}
     for name in fused_kernel.arg_names:

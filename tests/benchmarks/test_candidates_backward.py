@@ -26,6 +26,7 @@ from benchmarks.candidates.backward_emulator import Descriptor, Machine, Pointer
 from benchmarks.candidates.backward_ends import finish_kernel, prepare_kernel
 from benchmarks.candidates.backward_launch import LOG2E
 from benchmarks.candidates.backward_launch import backward_fused as launched
+from benchmarks.candidates.backward_triton import backward_triton_fused
 from solutions.flash_attention_triton.options import Causal, read_options
 
 on_gpu = pytest.mark.gpu
@@ -197,6 +198,19 @@ def test_the_emulator_sees_mistakes(
 
 
 @interpreted
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+def test_triton_in_one_pass_is_right(
+    size: tuple[int, int, int, int, int, Causal],
+) -> None:
+    g = given_for(size)
+    gradients = backward_triton_fused(
+        g.grad, g.q, g.k, g.v, g.out, g.lse, g.options, bulk=False
+    )
+    errors = worst(g, dict(zip(("dq", "dk", "dv"), gradients, strict=True)))
+    assert max(errors.values()) < 1e-5, errors
+
+
+@interpreted
 def test_the_ends_are_right() -> None:
     given = given_for(SIZES["rows that see nothing"])
     heads, q_len = given.q.shape[1:3]
@@ -229,8 +243,8 @@ def test_the_ends_are_right() -> None:
 
 @pytest.fixture(scope="module")
 def machine_code() -> list[dict[str, Any]]:
-    """Compile four variants in a process that does not interpret."""
-    chosen = ["0", "4", "6", "9"]
+    """Compile some variants in a process that does not interpret."""
+    chosen = ["0", "3", "7", "8"]
     command = [
         sys.executable, "-m", "benchmarks.candidates.backward_machine_code", *chosen
     ]  # fmt: skip
@@ -247,13 +261,14 @@ def test_it_fits_an_sm(machine_code: list[dict[str, Any]]) -> None:
     for found in machine_code:
         assert found["registers"] <= 168  # of 384 threads: all that there are
         assert found["shared_bytes"] <= 227 * 1024
-        assert found["stack_bytes"] <= 16  # two to four words, outside of every step
+        # A few words that are kept outside of every step; no step touches them.
+        assert found["stack_bytes"] <= (48 if found["grouped"] else 16)
 
 
 def test_no_step_spills_or_waits_for_what_it_just_asked(
     machine_code: list[dict[str, Any]],
 ) -> None:
-    for found in machine_code[:3]:
+    for found in machine_code:
         # Two consumers, each with steps at an edge and steps inside.
         assert len(found["steps"]) == 4
         for step in found["steps"]:
