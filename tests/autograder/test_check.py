@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -238,9 +241,27 @@ def test_markup_in_what_is_shown_stays_text(notebook: Shell) -> None:
 def test_a_warm_check_is_quick(notebook: Shell) -> None:
     notebook.run(RIGHT_KERNEL)
     notebook.run("check(doubled)")
-    started = time.monotonic()
+    started, before = time.monotonic(), cpu_time()
     assert notebook.run("check(doubled)")
-    assert time.monotonic() - started < 2.0
+    # What it computes; the clock also counts what others compute on this machine.
+    assert cpu_time() - before < 2.0
+    assert time.monotonic() - started < 20.0
+
+
+def cpu_time() -> float:
+    """Return what this process, all below it and all that these reaped computed."""
+    used: dict[int, int] = {}
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            used[pid] = sum(map(int, fields[11:15]))
+            children.setdefault(int(fields[1]), []).append(pid)
+    below = [os.getpid()]
+    for pid in below:
+        below += children.get(pid, [])
+    return sum(used[pid] for pid in below) / os.sysconf("SC_CLK_TCK")
 
 
 def test_without_a_notebook(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,8 +104,10 @@ def test_nonsense_is_refused(wrong):
 
 def test_a_clock_times_each_group_by_itself():
     nap, nothing = (lambda: time.sleep(0.003)), (lambda: None)
-    long, short = MonotonicClock().sample([[nap, nap], [nothing]])
-    assert long >= 6.0 > 1.0 > short
+    # Others on this machine may come in between, once or twice.
+    pairs = [MonotonicClock().sample([[nap, nap], [nothing]]) for _ in range(5)]
+    assert all(long >= 6.0 for long, _ in pairs)
+    assert min(short for _, short in pairs) < 1.0
 
 
 @pytest.mark.slow

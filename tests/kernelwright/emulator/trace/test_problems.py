@@ -323,6 +323,8 @@ def test_what_never_ends_is_a_timeout_or_a_deadlock(trace, monkeypatch):
 }"""
     report = trace(spin, "k", 1, 32, torch.zeros(1, dtype=torch.int32))
     assert [p.kind for p in report.problems] == ["timeout"]
+    # Nothing else may end it first.
+    monkeypatch.setenv("KERNELWRIGHT_DEADLINE_S", "60")
     stuck = """__global__ void k(float* out) {
     if (threadIdx.x < 16) __syncthreads(); else __syncwarp(0xffffffff);
     out[threadIdx.x] = 1;
