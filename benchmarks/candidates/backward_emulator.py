@@ -163,7 +163,7 @@ class Machine:
         names |= {
             "gl": self._language(), "mbarrier": self._barriers(), "tma": self._tma(),
             "warpgroup_mma": self._multiply, "warpgroup_mma_wait": self._wait_products,
-            "fence_async_shared": lambda: None,
+            "fence_async_shared": lambda: None, "add_by_tma": self._add_by_tma,
         }  # fmt: skip
         self.names = names
 
@@ -249,6 +249,11 @@ class Machine:
             store_wait=lambda pending: None,
         )  # fmt: skip
 
+    def _add_by_tma(self, desc: Descriptor, at: Any, block: Block) -> None:
+        with self.changed:
+            place = desc.part(at, block.shape[0])
+            place += block.data[: len(place)]
+
     def _allocate(self, dtype: torch.dtype, shape: Sequence[int], _layout: Any) -> Any:
         if dtype == torch.int64:
             return Barriers(shape[0] if len(shape) > 1 else 1)
@@ -303,6 +308,8 @@ class Machine:
         if "ld.acquire" in text:
             at, wanted = args
             self._until(lambda: int(at.data[int(at.at)]) == int(wanted), "a turn")
+            return
+        if "cp.async.bulk.wait_group" in text:
             return
         assert "red.relaxed.gpu.global.add.v4.f32 [$8]" in text
         # The first pointer of each four; a thread's four are two columns of two rows.

@@ -50,19 +50,25 @@ def prepare_kernel(
 
 
 @triton.jit(do_not_specialize=("q_len",))
-def finish_kernel(sum_ptr, dq_ptr, q_len, scale, D: tl.constexpr):
+def finish_kernel(
+    sum_ptr, dq_ptr, q_len, scale, D: tl.constexpr, BULK: tl.constexpr
+):  # fmt: skip
     """Own 64 queries: put their sums in rows and columns; scale and round them.
 
     A place in a tile's sum is half of the columns, 8 of these, warp, 8 of its rows,
-    thread of the row, upper or lower 8 rows of the warp, one of two columns.
+    thread of the row, upper or lower 8 rows of the warp, one of two columns. TMA leaves
+    rows (``BULK``), of one half and then of the other.
     """
     tiles = tl.cdiv(q_len, ROWS)
     pid = tl.program_id(0)
     plane, m0 = pid // tiles, (pid % tiles) * ROWS
     sums = sum_ptr + pid.to(tl.int64) * (ROWS * D)
     dq = tl.load(sums + tl.arange(0, ROWS * D))
-    dq = tl.reshape(dq, [2, D // 16, 4, 8, 4, 2, 2])
-    dq = tl.permute(dq, [2, 5, 3, 0, 1, 4, 6])
+    if BULK:
+        dq = tl.permute(tl.reshape(dq, [2, ROWS, D // 2]), [1, 0, 2])
+    else:
+        dq = tl.reshape(dq, [2, D // 16, 4, 8, 4, 2, 2])
+        dq = tl.permute(dq, [2, 5, 3, 0, 1, 4, 6])
     dq = tl.reshape(dq, [ROWS, D])
     at, d = tl.arange(0, ROWS)[:, None], tl.arange(0, D)[None, :]
     place = dq_ptr + (plane.to(tl.int64) * q_len + m0) * D + at * D + d

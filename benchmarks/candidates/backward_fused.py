@@ -12,25 +12,31 @@ one takes them in: from registers. Five products a tile, where two passes do sev
 
     producer   one warp: asks TMA for Q, dO and their lse and D, and nothing else
     consumers  two warpgroups of 4 warps: 64 keys each; half of the columns of dQ each
-    keeper     one warp: lets programs add to a tile of dQ in a fixed order
+    keeper     one warp: adds to dQ, or says when the consumers may
 
 A consumer never waits for what it has just asked for:
 
     asked for                         done meanwhile
-    dP = V dO^T                       P = exp(S): S was asked for a step ago
+    dQ of the step before, S = K Q^T  that dQ is added to global memory
+    dP = V dO^T                       P = exp(S)
     dV += P dO                        dS = P * dP
-    dK += dS Q                        dS to shared memory, and the other's from there
-    dQ = dS K, next S = K Q^T         dQ of this step is added to global memory
+    dK += dS Q                        dS to shared memory, for both consumers
 
 Many programs add to one tile of dQ, in fp32. ``ORDERED``: the keeper lets them in one
 after another, always in the same order, so that the bits are the same in every run. A
 program only waits for those that drew a lower ticket, which are running: no deadlock.
+``BULK``: the consumers leave dQ in shared memory, and TMA adds it; otherwise they add
+four numbers an instruction from registers, past shared memory, which is the busier.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -145,37 +151,81 @@ def _wait_for(at, wanted):
     gl.inline_asm_elementwise(
         "{ .reg .pred more; .reg .s32 seen; "
         "again: ld.acquire.gpu.global.s32 seen, [$1]; "
-        "setp.ne.s32 more, seen, $2; @more bra again; mov.b32 $0, seen; }",
+        "setp.ne.s32 more, seen, $2; @more bra again; "
+        "fence.proxy.async.global; mov.b32 $0, seen; }",
         "=r,l,r", [at, wanted], dtype=gl.int32, is_pure=False, pack=1,
     )  # fmt: skip
 
 
 @gluon.jit
-def _keeper(kept, BOUNDED: gl.constexpr, ORDERED: gl.constexpr):
-    """Let the consumers add to a tile of dQ when it is this program's turn."""
-    turn, added, turns_ptr, numbers = kept
-    pid, sizes = numbers
-    heads, group, q_len, kv_len, last = sizes
-    if ORDERED:
-        b, kv_h, tile = _task(pid, sizes, BOUNDED, ORDERED)
-        first, count, _, _ = _walk(tile, sizes, BOUNDED, ORDERED)
-        plane0 = b * heads + kv_h * group
-        q_tiles_all = gl.cdiv(q_len, ROWS)
+def _before(tile, m, sizes, BOUNDED: gl.constexpr):
+    """Count who adds to tile m of queries before: keys up, and if bounded, down."""
+    _, _, _, kv_len, last = sizes
+    before = tile
+    if BOUNDED:
+        most = ((m + 1) * ROWS + last - 1) // KEYS
+        before = gl.minimum(most, gl.cdiv(kv_len, KEYS) - 1) - tile
+    return before
+
+
+@builtin
+def add_by_tma(desc: Any, at: Any, block: Any, _semantic: Any = None) -> None:
+    """Ask TMA to add shared memory to global memory; Gluon has no name for it yet."""
+    where = _semantic._convert_to_ir_values(at, require_i64=False)
+    _semantic.builder.create_async_tma_reduce(
+        ir.DESCRIPTOR_REDUCE_KIND.ADD, desc.handle, where, block.handle
+    )
+
+
+@gluon.jit
+def _pass_on(n, tile, sum_desc, dq_tiles, dq_full, dq_empty):
+    """Add what both consumers left in shared memory to a tile of dQ."""
+    for c in gl.static_range(2):
+        mbarrier.wait(dq_full.index(c), n & 1)
+        add_by_tma(sum_desc, [(tile * 2 + c) * ROWS, 0], dq_tiles.index(c))
+    tma.store_wait(0)  # it was read; it need not be there yet
+    for c in gl.static_range(2):
+        mbarrier.arrive(dq_empty.index(c), count=1)
+
+
+@gluon.jit
+def _keeper(kept, BOUNDED: gl.constexpr, ORDERED: gl.constexpr, BULK: gl.constexpr):
+    """Add to a tile of dQ when it is this program's turn, or let the consumers."""
+    descs, bars, turns_ptr, numbers = kept
+    sum_desc, dq_tiles = descs
+    turn, added, dq_full, dq_empty = bars
+    pid, batch, sizes = numbers
+    heads, group, q_len, _, _ = sizes
+    b, kv_h, tile = _task(pid, sizes, BOUNDED, ORDERED)
+    first, count, _, shift = _walk(tile, sizes, BOUNDED, ORDERED)
+    q_tiles_all = gl.cdiv(q_len, ROWS)
+    tile0 = (b * heads + kv_h * group) * q_tiles_all
+    if BULK:
+        nowhere = batch * heads * q_tiles_all
+        _pass_on(0, nowhere, sum_desc, dq_tiles, dq_full, dq_empty)
+    if ORDERED or BULK:
         for g in range(group):
             for i in range(count):
                 t = g * count + i
-                m = first + i
-                # How many add to this tile before: keys up, and if bounded, down.
-                before = tile
-                if BOUNDED:
-                    most = ((m + 1) * ROWS + last - 1) // KEYS
-                    before = gl.minimum(most, gl.cdiv(kv_len, KEYS) - 1) - tile
-                at = turns_ptr + (plane0 + g) * q_tiles_all + m
-                _wait_for(at, before)
-                mbarrier.arrive(turn, count=1)
-                mbarrier.wait(added, t & 1)
-                # Releases what the consumers added, too: they came here by `added`.
-                gl.atomic_add(at, 1, sem="release", scope="gpu")
+                m = _tile_at(i, first, count, shift)
+                at = turns_ptr + tile0 + g * q_tiles_all + m
+                if ORDERED:
+                    _wait_for(at, _before(tile, m, sizes, BOUNDED))
+                if BULK:
+                    where = tile0 + g * q_tiles_all + m
+                    _pass_on(t + 1, where, sum_desc, dq_tiles, dq_full, dq_empty)
+                    if ORDERED:  # now it must be there
+                        gl.inline_asm_elementwise(
+                            "cp.async.bulk.wait_group 0; fence.proxy.async.global; "
+                            "mov.b32 $0, 0;", "=r,r", [t], dtype=gl.int32,
+                            is_pure=False, pack=1,
+                        )  # fmt: skip
+                else:
+                    mbarrier.arrive(turn, count=1)
+                    mbarrier.wait(added, t & 1)
+                if ORDERED:
+                    # Releases what the consumers added, too: `added` brought it here.
+                    gl.atomic_add(at, 1, sem="release", scope="gpu")
 
 
 @gluon.jit
@@ -206,6 +256,27 @@ def _add(dq, sum_ptr, tile, C: gl.constexpr, S: gl.constexpr):
 
 
 @gluon.jit
+def _give(
+    dq, n, tile, adding, ORDERED: gl.constexpr, BULK: gl.constexpr, C: gl.constexpr,
+    S: gl.constexpr,
+):  # fmt: skip
+    """Add to a tile, or leave it to the keeper. The first, n = 0, is of nothing."""
+    sum_ptr, dq_tiles, turn, added, dq_full, dq_empty = adding
+    if BULK:
+        # The first pass finds it empty.
+        mbarrier.wait(dq_empty.index(C), (n & 1) ^ 1)
+        dq_tiles.index(C).store(dq)
+        fence_async_shared()
+        mbarrier.arrive(dq_full.index(C), count=1)
+    else:
+        if ORDERED:
+            mbarrier.wait(turn, (n - 1) & 1, pred=n > 0)
+        _add(dq, sum_ptr, tile, C, S)
+        if ORDERED:
+            mbarrier.arrive(added, count=1, pred=n > 0)
+
+
+@gluon.jit
 def _hide(s, keys, m0, kv_len, last, S: gl.constexpr):
     """Take the keys that a query does not see out of a tile of logits."""
     first = gl.where(keys < kv_len, keys - last - m0, ROWS)  # that sees it, of these
@@ -217,7 +288,7 @@ def _hide(s, keys, m0, kv_len, last, S: gl.constexpr):
 def _slopes_times_keys(t, tiles, ds_full, D: gl.constexpr, S: gl.constexpr,
                        C: gl.constexpr):  # fmt: skip
     """Ask for this consumer's columns of dQ = dS K of step t, over both halves."""
-    k_tiles, _, ds_tiles, _ = tiles
+    k_tiles, _, ds_tiles = tiles
     place = t & 1
     zero = (t + 1) >> 30
     mbarrier.wait(ds_full.index(place), (t // 2) & 1, pred=t >= 0)
@@ -232,14 +303,14 @@ def _slopes_times_keys(t, tiles, ds_full, D: gl.constexpr, S: gl.constexpr,
 
 @gluon.jit
 def _step(
-    t, tile, owed, m, dk, dv, keys, ring, tiles, bars, numbers,
-    D: gl.constexpr, EDGE: gl.constexpr, ORDERED: gl.constexpr, C: gl.constexpr,
-    S: gl.constexpr, A: gl.constexpr,
+    t, tile, owed, m, dk, dv, keys, ring, tiles, bars, adding, numbers,
+    D: gl.constexpr, EDGE: gl.constexpr, ORDERED: gl.constexpr, BULK: gl.constexpr,
+    C: gl.constexpr, S: gl.constexpr, A: gl.constexpr,
 ):  # fmt: skip
     """Do 64 keys and 64 queries, but for dQ: that of the step before is done here."""
     q_tiles, g_tiles, stats = ring
-    k_tiles, v_tiles, ds_tiles, sum_ptr = tiles
-    q_full, g_full, empty, ds_full, turn, added = bars
+    k_tiles, v_tiles, ds_tiles = tiles
+    q_full, g_full, empty, ds_full = bars
     kv_len, last, scale_log2 = numbers
     stage, phase = t % STAGES, (t // STAGES) & 1
     q = q_tiles.index(stage).reshape([ROWS, D])
@@ -255,11 +326,7 @@ def _step(
     none = gl.zeros([ROWS, ROWS], gl.float32, S)
     s = warpgroup_mma(k, q.permute((1, 0)), none, use_acc=False, is_async=True)
     dq = warpgroup_mma_wait(1, deps=[dq])
-    if ORDERED:
-        mbarrier.wait(turn, (t - 1) & 1, pred=t > 0)
-    _add(dq, sum_ptr, owed, C, S)
-    if ORDERED:
-        mbarrier.arrive(added, count=1, pred=t > 0)
+    _give(dq, t, owed, adding, ORDERED, BULK, C, S)
 
     lse = stats.index(stage).slice(0, ROWS, dim=1).load(S)
     dot = stats.index(stage).slice(ROWS, ROWS, dim=1).load(S)
@@ -288,13 +355,13 @@ def _step(
 @gluon.jit
 def _consume(
     shared, D: gl.constexpr, BOUNDED: gl.constexpr, ORDERED: gl.constexpr,
-    C: gl.constexpr,
+    BULK: gl.constexpr, C: gl.constexpr,
 ):  # fmt: skip
     """Own 64 keys: their dK and dV, over all queries and all heads of the group."""
-    descs, tiles, bars, numbers = shared
+    descs, tiles, bars, adding, numbers = shared
     dk_desc, dv_desc = descs
-    q_tiles, k_tiles, v_tiles, g_tiles, stats, ds_tiles, sum_ptr = tiles
-    k_ready, v_ready, q_full, g_full, empty, ds_full, turn, added = bars
+    q_tiles, k_tiles, v_tiles, g_tiles, stats, ds_tiles = tiles
+    k_ready, v_ready, q_full, g_full, empty, ds_full = bars
     pid, sizes, batch, scale, scale_log2 = numbers
     heads, group, q_len, kv_len, last = sizes
     b, kv_h, tile = _task(pid, sizes, BOUNDED, ORDERED)
@@ -310,8 +377,8 @@ def _consume(
     dv = gl.zeros([ROWS, D], gl.float32, OUT)
     total = group * count
     ring = (q_tiles, g_tiles, stats)
-    kept = (k_tiles, v_tiles, ds_tiles, sum_ptr)
-    watched = (q_full, g_full, empty, ds_full, turn, added)
+    kept = (k_tiles, v_tiles, ds_tiles)
+    watched = (q_full, g_full, empty, ds_full)
     known = (kv_len, last, scale_log2)
 
     mbarrier.wait(k_ready, 0)
@@ -323,21 +390,17 @@ def _consume(
             m = _tile_at(i, first, count, shift)
             owed, dk, dv = _step(
                 g * count + i, tile0 + m, owed, m, dk, dv, keys, ring, kept,
-                watched, known, D, True, ORDERED, C, S, A,
+                watched, adding, known, D, True, ORDERED, BULK, C, S, A,
             )  # fmt: skip
         for i in range(edges, count):
             m = _tile_at(i, first, count, shift)
             owed, dk, dv = _step(
                 g * count + i, tile0 + m, owed, m, dk, dv, keys, ring, kept,
-                watched, known, D, False, ORDERED, C, S, A,
+                watched, adding, known, D, False, ORDERED, BULK, C, S, A,
             )  # fmt: skip
     dq = _slopes_times_keys(total - 1, kept, ds_full, D, S, C)
     dq = warpgroup_mma_wait(0, deps=[dq])
-    if ORDERED:
-        mbarrier.wait(turn, (total - 1) & 1, pred=total > 0)
-    _add(dq, sum_ptr, owed, C, S)
-    if ORDERED:
-        mbarrier.arrive(added, count=1, pred=total > 0)
+    _give(dq, total, owed, adding, ORDERED, BULK, C, S)
 
     # V's place is this consumer's own, and not needed any more. Where it is in global
     # memory is computed again, and meanwhile in no register.
@@ -357,9 +420,9 @@ def _consume(
 # its loop is none and takes no registers.
 @gluon.jit(do_not_specialize=("batch", "heads", "q_len", "kv_len", "last"))
 def fused_kernel(
-    q_desc, k_desc, v_desc, g_desc, stat_desc, dk_desc, dv_desc, sum_ptr, turns_ptr,
-    batch, heads, group, q_len, kv_len, last, scale, scale_log2,
-    D: gl.constexpr, BOUNDED: gl.constexpr, ORDERED: gl.constexpr,
+    q_desc, k_desc, v_desc, g_desc, stat_desc, dk_desc, dv_desc, sum_desc,
+    sum_ptr, turns_ptr, batch, heads, group, q_len, kv_len, last, scale, scale_log2,
+    D: gl.constexpr, BOUNDED: gl.constexpr, ORDERED: gl.constexpr, BULK: gl.constexpr,
     REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """Launch one program for each 128 keys of each head of k and v."""
@@ -381,6 +444,10 @@ def fused_kernel(
     stats = gl.allocate_shared_memory(
         gl.float32, [STAGES, 1, 2 * ROWS], stat_desc.layout
     )
+    # Without BULK one place of 8 rows, which nobody uses.
+    dq_rows: gl.constexpr = ROWS if BULK else 8
+    wide: gl.constexpr = gl.NVMMASharedLayout(128, 32, 2)
+    dq_tiles = gl.allocate_shared_memory(gl.float32, [2, dq_rows, ROWS], wide)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     k_ready = gl.allocate_shared_memory(gl.int64, [1], bar)
     v_ready = gl.allocate_shared_memory(gl.int64, [1], bar)
@@ -390,6 +457,8 @@ def fused_kernel(
     g_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
+    dq_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
+    dq_empty = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
     mbarrier.init(k_ready, count=1)
     mbarrier.init(v_ready, count=1)
     mbarrier.init(turn, count=1)
@@ -400,13 +469,16 @@ def fused_kernel(
         mbarrier.init(empty.index(i), count=2)
     for i in gl.static_range(2):
         mbarrier.init(ds_full.index(i), count=2)
+        mbarrier.init(dq_full.index(i), count=1)
+        mbarrier.init(dq_empty.index(i), count=1)
     fence_async_shared()
 
     sizes = (heads, group, q_len, kv_len, last)
     shared = (
         (dk_desc, dv_desc),
-        (q_tiles, k_tiles, v_tiles, g_tiles, stats, ds_tiles, sum_ptr),
-        (k_ready, v_ready, q_full, g_full, empty, ds_full, turn, added),
+        (q_tiles, k_tiles, v_tiles, g_tiles, stats, ds_tiles),
+        (k_ready, v_ready, q_full, g_full, empty, ds_full),
+        (sum_ptr, dq_tiles, turn, added, dq_full, dq_empty),
         (pid, sizes, batch, scale, scale_log2),
     )
     asked = (
@@ -415,10 +487,13 @@ def fused_kernel(
         (k_ready, v_ready, q_full, g_full, empty),
         (pid, sizes),
     )
-    kept = (turn, added, turns_ptr + 1, (pid, sizes))
+    kept = (
+        (sum_desc, dq_tiles), (turn, added, dq_full, dq_empty), turns_ptr + 1,
+        (pid, batch, sizes),
+    )  # fmt: skip
     gl.warp_specialize([
-        (_consume, (shared, D, BOUNDED, ORDERED, 0)),
-        (_consume, (shared, D, BOUNDED, ORDERED, 1)),
+        (_consume, (shared, D, BOUNDED, ORDERED, BULK, 0)),
+        (_consume, (shared, D, BOUNDED, ORDERED, BULK, 1)),
         (_producer, (asked, BOUNDED, ORDERED)),
-        (_keeper, (kept, BOUNDED, ORDERED)),
+        (_keeper, (kept, BOUNDED, ORDERED, BULK)),
     ], [4, 1, 1], [REGISTERS, 24, 24])  # fmt: skip

@@ -31,6 +31,7 @@ def refuses(
 def backward_fused(
     grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     out: torch.Tensor, lse: torch.Tensor, options: Options, ordered: bool = True,
+    bulk: bool = False,
 ) -> Gradients:  # fmt: skip
     """Return dq, dk and dv of attention at head_dim 128; ask ``refuses`` beforehand.
 
@@ -43,6 +44,7 @@ def backward_fused(
         lse: likewise, fp32 (batch, heads, q_len).
         options: none but causal and scale.
         ordered: add to dQ in a fixed order, so that every run gives the same bits.
+        bulk: let TMA add to dQ, from shared memory; otherwise registers are added.
 
     Returns:
         dq, dk, dv, contiguous, of the shape and dtype of q, k, v.
@@ -81,10 +83,16 @@ def backward_fused(
     fused_kernel[(triton.cdiv(kv_len, KEYS) * batch * kv_heads,)](
         describe(q), describe(k), describe(v), describe(grad),
         TensorDescriptor.from_tensor(stats, [1, 2 * ROWS], flat),
-        describe(dk), describe(dv), sums, turns, batch, heads, heads // kv_heads,
+        describe(dk), describe(dv),
+        TensorDescriptor.from_tensor(
+            sums.view(-1, ROWS), [ROWS, ROWS], gl.NVMMASharedLayout(128, 32, 2)
+        ),
+        sums, turns, batch, heads, heads // kv_heads,
         q_len, kv_len, options.last if bounded else UNBOUNDED, options.scale,
-        options.scale * LOG2E, D=head_dim, BOUNDED=bounded, ORDERED=ordered,
+        options.scale * LOG2E, D=head_dim, BOUNDED=bounded, ORDERED=ordered, BULK=bulk,
         REGISTERS=240, num_warps=4,
     )  # fmt: skip
-    finish_kernel[(tiles,)](sums, dq, q_len, options.scale, D=head_dim, num_warps=4)
+    finish_kernel[(tiles,)](
+        sums, dq, q_len, options.scale, D=head_dim, BULK=bulk, num_warps=4
+    )
     return dq, dk, dv

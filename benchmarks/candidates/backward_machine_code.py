@@ -38,19 +38,26 @@ def variants() -> Iterator[dict[str, Any]]:
             for ordered in (False, True):
                 yield {
                     "kind": "bf16", "bounded": bounded, "ordered": ordered,
-                    "grouped": grouped,
+                    "grouped": grouped, "bulk": False,
                 }  # fmt: skip
-    yield {"kind": "fp16", "bounded": True, "ordered": True, "grouped": False}
+    yield {"kind": "fp16", "bounded": True, "ordered": True, "grouped": False,
+           "bulk": False}  # fmt: skip
+    for ordered in (False, True):
+        yield {
+            "kind": "bf16", "bounded": ordered, "ordered": ordered, "grouped": False,
+            "bulk": True,
+        }  # fmt: skip
 
 
 def compiled(
-    kind: str, bounded: bool, ordered: bool, grouped: bool
+    kind: str, bounded: bool, ordered: bool, grouped: bool, bulk: bool
 ) -> triton.compiler.CompiledKernel:
     """Compile a variant for Hopper."""
     block = [1, 1, 64, 128]
     layout = gl.NVMMASharedLayout.get_default_for(block, KINDS[kind])
     known = {
-        "D": 128, "BOUNDED": bounded, "ORDERED": ordered, "REGISTERS": 240,
+        "D": 128, "BOUNDED": bounded, "ORDERED": ordered, "BULK": bulk,
+        "REGISTERS": 240,
         **({} if grouped else {"group": 1}),
     }  # fmt: skip
     types = {}
@@ -60,6 +67,9 @@ def compiled(
         elif name == "stat_desc":
             flat = gl.NVMMASharedLayout(0, 32, 2)
             types[name] = f"tensordesc<fp32[1, 128],{flat!r}>"
+        elif name == "sum_desc":
+            wide = gl.NVMMASharedLayout(128, 32, 2)
+            types[name] = f"tensordesc<fp32[64, 64],{wide!r}>"
         elif name.endswith("_desc"):
             types[name] = f"tensordesc<{kind}{block},{layout!r}>"
         elif name.endswith("_ptr"):
@@ -91,7 +101,7 @@ def counted(kernel: triton.compiler.CompiledKernel) -> dict[str, Any]:
     assert found is not None, usage
     steps = [
         loop for loop in map(count_words, loops(sass))
-        if (loop["wgmma"], loop["exponentials"], loop["adds"]) == (32, 32, 8)
+        if (loop["wgmma"], loop["exponentials"]) == (32, 32) and loop["adds"] in (0, 8)
     ]  # fmt: skip
     return {
         "registers": int(found[1]), "stack_bytes": int(found[2]),
