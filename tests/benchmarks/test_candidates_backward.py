@@ -10,6 +10,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import types
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 import torch
+from triton.experimental.gluon import language as gl
 
 import kernelwright as kw
 from benchmarks.candidates import backward as candidates
@@ -238,6 +240,18 @@ def test_the_ends_are_right() -> None:
     thread = row // 16 * 32 + row % 8 * 4 + column % 8 // 2
     fours = (column // 64 * 8 + column % 64 // 8) * 128 + thread
     assert torch.equal(at, fours * 4 + row // 8 % 2 * 2 + column % 2)
+
+
+def test_four_numbers_of_a_thread_are_side_by_side() -> None:
+    # What ``_scrambled``, ``finish_kernel`` and the emulator take for granted.
+    accumulator = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    view = accumulator.format_tensor_view([64, 64])
+    held = [re.findall(r"T(\d+):(\d+)", line) for line in view.splitlines()]
+    for row in range(64):
+        for column in range(64):
+            thread = row // 16 * 32 + row % 8 * 4 + column % 8 // 2
+            register = column // 8 * 4 + row // 8 % 2 * 2 + column % 2
+            assert held[row][column] == (str(thread), str(register))
 
 
 @pytest.fixture(scope="module")
