@@ -20,9 +20,10 @@ Tensor cores and shared memory are nearly level, so neither will reach its peak.
 a step is 4,500 cycles: 500 TFLOP/s at the 1.65 GHz of attention's forward. Before and
 after the kernel 0.5 GB move, 0.12 ms. Predicted: 1.55 to 1.7 of FlashAttention-2.
 
-The order of adding costs little: predicted 3 to 7%. A program waits for the one before
-it only at the start of the launch; under a causal mask the one before has a shorter
-way, which leaves long ones for the end.
+What order costs, by a model of the launch (132 SMs, a program let in half a step after
+the one before): 1 to 3%, but 7% for 16,384 causal tokens. There the programs of a head
+must start with the shortest, so that who is waited for is ahead, and the longest are
+left for the end. The other way round a program waits at every tile: 1.75 times as long.
 """
 
 from __future__ import annotations
@@ -116,12 +117,16 @@ def formula(given: Given, dtype: torch.dtype) -> dict[str, torch.Tensor]:
 
 
 def exact(given: Given) -> tuple[Results, dict[str, float]]:
-    """Return float64 gradients, and twice the formula's own error and a rounding."""
+    """Return float64 gradients, and twice the formula's own error and a rounding.
+
+    One key has all the weight: dq and dk are then 0, by luck without an error in the
+    formula, and a few roundings of float32 in a kernel. Hence the least largest.
+    """
     right, own = formula(given, torch.float64), formula(given, given.q.dtype)
     rounding = torch.finfo(given.q.dtype).eps
     allowed = {
         name: 2 * float((own[name].double() - right[name]).abs().max())
-        + rounding * float(right[name].abs().max())
+        + rounding * max(float(right[name].abs().max()), 0.01)
         for name in right
     }
     return right, allowed
@@ -198,7 +203,7 @@ CANDIDATES = (
         "backward_ordered", backward_fused,
         "Five products instead of seven, warps with roles; dQ summed in a fixed order, "
         "so that every run gives the same bits.",
-        1.34, 1.31, 1.36, 1.24,
+        1.34, 1.36, 1.38, 1.23,
     ),
     proposed(
         "backward_unordered", partial(backward_fused, ordered=False),
@@ -214,7 +219,7 @@ CANDIDATES = (
     proposed(
         "backward_bulk_ordered", partial(backward_fused, bulk=True),
         "The same, in a fixed order: the keeper waits for each sum to be there.",
-        1.3, 1.27, 1.32, 1.2,
+        1.30, 1.31, 1.33, 1.19,
     ),
     proposed(
         "backward_one_pass", backward_triton_fused,

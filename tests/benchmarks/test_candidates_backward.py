@@ -293,6 +293,18 @@ def test_no_step_spills_or_waits_for_what_it_just_asked(
             assert step["wgmma_waits"] == 4
 
 
+def test_what_is_allowed_is_little() -> None:
+    given = given_for(SIZES["ragged, grouped"])
+    half = candidates.Given(
+        *(t.bfloat16() for t in (given.q, given.k, given.v, given.grad, given.out)),
+        given.lse, given.causal, given.options,
+    )  # fmt: skip
+    right, allowed = candidates.exact(half)
+    for name, most in allowed.items():
+        largest = float(right[name].abs().max())
+        assert 0.005 * largest < most < 0.1 * largest
+
+
 def test_what_is_predicted_names_what_is_timed() -> None:
     for one in candidates.CANDIDATES:
         assert set(one.predicted) == {shape.label for shape in one.timed}
