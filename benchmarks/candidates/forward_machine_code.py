@@ -23,32 +23,44 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from benchmarks.candidates.backward_machine_code import TOOLS, loops
 from benchmarks.candidates.forward import CANDIDATES
 from benchmarks.candidates.hopper_hd64 import REGISTERS, _forward_kernel
+from solutions.flash_attention_triton import hopper
 
 
 def compiled(knobs: dict[str, Any], causal: bool) -> triton.compiler.CompiledKernel:
     """Compile a candidate for Hopper at head_dim 64."""
-    consumers, block_n = knobs["consumers"], knobs["block_n"]
+    consumers = knobs["consumers"]
+    constants = {
+        "D": 64, "BLOCK_N": knobs["block_n"], "STAGES": knobs["stages"],
+        "CONSUMERS": consumers, "BOUNDED": causal,
+        "IN_TURN": knobs.get("in_turn", False), "POLY": knobs.get("poly", False),
+        "REGISTERS": REGISTERS[consumers],
+    }  # fmt: skip
+    return _compiled(_forward_kernel, constants)
 
+
+def compiled_solution(head_dim: int, in_turn: bool) -> triton.compiler.CompiledKernel:
+    """Compile today's kernel, as it is launched without a mask."""
+    constants = {
+        "D": head_dim, "BLOCK_N": 128, "STAGES": 2, "CONSUMERS": 2, "BOUNDED": False,
+        "IN_TURN": in_turn, "REGISTERS": 240,
+    }  # fmt: skip
+    return _compiled(hopper._forward_kernel, constants)
+
+
+def _compiled(kernel: Any, constants: dict[str, Any]) -> triton.compiler.CompiledKernel:
     def described(rows: int) -> str:
-        block = [1, 1, rows, 64]
+        block = [1, 1, rows, constants["D"]]
         layout = gl.NVMMASharedLayout.get_default_for(block, gl.bfloat16)
         return f"tensordesc<bf16{block},{layout!r}>"
 
-    constants = {
-        "D": 64, "BLOCK_N": block_n, "STAGES": knobs["stages"], "CONSUMERS": consumers,
-        "BOUNDED": causal, "IN_TURN": knobs.get("in_turn", False),
-        "POLY": knobs.get("poly", False), "REGISTERS": REGISTERS[consumers],
-    }  # fmt: skip
+    keys = described(constants["BLOCK_N"])
     types = {
-        "q_desc": described(64), "k_desc": described(block_n),
-        "v_desc": described(block_n), "out_desc": described(64), "lse_ptr": "*fp32",
-        "scale_log2": "fp32", **dict.fromkeys(constants, "constexpr"),
+        "q_desc": described(64), "k_desc": keys, "v_desc": keys,
+        "out_desc": described(64), "lse_ptr": "*fp32", "scale_log2": "fp32",
+        **dict.fromkeys(constants, "constexpr"),
     }  # fmt: skip
-    source = GluonASTSource(
-        _forward_kernel,
-        {name: types.get(name, "i32") for name in _forward_kernel.arg_names},
-        constants,
-    )
+    signature = {name: types.get(name, "i32") for name in kernel.arg_names}
+    source = GluonASTSource(kernel, signature, constants)
     target = GPUTarget("cuda", 90, 32)
     return triton.compile(source, target=target, options={"num_warps": 4})
 

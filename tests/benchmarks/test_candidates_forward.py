@@ -29,6 +29,13 @@ from benchmarks.candidates.backward_emulator import (
     number,
 )
 from benchmarks.candidates.forward import CANDIDATES, CHECKED, TIMED, exact, prepare
+from benchmarks.candidates.forward_model import (
+    PASSED,
+    Chip,
+    Instruction,
+    cycles,
+    read,
+)
 from benchmarks.candidates.interface import Proposal, Shape
 from solutions.flash_attention_triton.options import UNBOUNDED, read_options
 
@@ -204,6 +211,54 @@ def test_the_machine_code_is_as_it_was_counted(
         # mean that the compiler could not keep both at work.
         assert loop["wgmma waits"] == 2
         assert loop["all"] <= {128: 410, 64: 260}[knobs["block_n"]] + 8 * polynomials
+
+
+# --- the model of a sub-partition ---------------------------------------------------
+
+CHIP = Chip(exponential=40, ahead=64, left=0, barrier=22, product=30)
+PRODUCT = "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR32], RZ, gsb0"
+
+
+def loop(*names: str, pause: int = 1, **more: Any) -> list[Instruction]:
+    """Make a loop of instructions that know nothing of each other."""
+    notes = {"sets": (), "waits": (), **more}
+    return [
+        Instruction(name.split(".")[0].split(" ")[0], name, pause, **notes)
+        for name in names
+    ]
+
+
+def test_the_model_s_units_take_as_long_as_the_guide_says() -> None:
+    for names, lone, of_two in (
+        (["FFMA"] * 8, 8, 8), (["FMNMX"] * 8, 16, 16), (["MUFU"] * 4, 32, 32),
+        (["IMAD"] * 4, 8, 8), ([PRODUCT], 64, 64), (["MUFU", *["FMNMX"] * 4], 8, 8),
+        (["BAR"], 22, 11), (["UMOV"] * 6, 6, 6),
+    ):  # fmt: skip
+        assert cycles(loop(*names), 1, CHIP) == pytest.approx(lone, abs=0.5), names
+        assert cycles(loop(*names), 2, CHIP) == pytest.approx(of_two, abs=0.5), names
+
+
+def test_more_warps_hide_a_wait_in_the_model() -> None:
+    chain = [*loop("MUFU", sets=(1,)), *loop("FADD", waits=(1,))]
+    assert cycles(chain, 1, CHIP) == pytest.approx(41, abs=1)
+    assert cycles(chain, 3, CHIP) == pytest.approx(41 / 3, abs=1)
+    assert cycles(chain, 8, CHIP) == pytest.approx(8, abs=1)  # now the unit is full
+
+
+def test_a_product_is_waited_for_in_the_model() -> None:
+    step = loop(PRODUCT, "WARPGROUP.DEPBAR.LE gsb0, 0x0")
+    assert cycles(step, 1, CHIP) == pytest.approx(64 + CHIP.product + 1, abs=1)
+    assert cycles(step, 2, CHIP) == pytest.approx(64, abs=1)
+    passing = (64 + PASSED) / 2  # a turn comes when the product before is issued
+    assert cycles(step, 2, CHIP, in_turn=True) == pytest.approx(passing, abs=8)
+
+
+def test_the_compiler_s_notes_are_read() -> None:
+    word = 7 << 41 | 2 << 46 | 7 << 49 | 0b000101 << 52
+    line = f"        /*0a10*/  @!P0 FADD R1, R2, R3 ;  /* 0x{5:016x} */\n"
+    shown = line + f"{'':40}/* 0x{word:016x} */\n"
+    found = read(shown)
+    assert found == [(0xA10, Instruction("FADD", "FADD R1, R2, R3 ", 7, (2,), (0, 2)))]
 
 
 # --- what is measured with them -----------------------------------------------------
