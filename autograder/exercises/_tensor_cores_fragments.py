@@ -35,6 +35,11 @@ from autograder.exercises._tensor_cores import (
     structure,
     timed,
 )
+from autograder.exercises._tensor_cores_mistakes import (
+    HALVES_OF_A_FRAGMENT,
+    SWIZZLED,
+    parts_of_a_tile,
+)
 
 # --- swizzle ----------------------------------------------------------------------
 
@@ -156,6 +161,9 @@ MMA_SYNC_GEMM = Exercise(
             "registers of one product are two parts of b one *below* the other. Look "
             "at which lanes name which rows, and at which registers you pair.",
         ),
+        *SWIZZLED,
+        *HALVES_OF_A_FRAGMENT,
+        *parts_of_a_tile(64, 64),
         *FIRST_TILES,
     ),
     hints=(

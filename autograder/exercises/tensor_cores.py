@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
-from autograder.exercise import (
-    Arguments,
-    Count,
-    Exercise,
-    NearMiss,
-    Outputs,
-)
+from autograder.exercise import Count, Exercise, NearMiss
 from autograder.exercises._tensor_cores import (
     FIRST_TILES,
     SHARES,
@@ -19,30 +11,21 @@ from autograder.exercises._tensor_cores import (
     TOLERANCE,
     columns_kept,
     hidden,
-    in_blocks,
-    matrices,
     problem_with,
     product_case,
-    product_of,
     reference,
     structure,
     timed,
 )
 from autograder.exercises._tensor_cores_fragments import MMA_SYNC_GEMM, SWIZZLE
+from autograder.exercises._tensor_cores_mistakes import (
+    ONE_TILE,
+    PITCHES,
+    TOO_EARLY,
+    parts_of_a_tile,
+)
 
 # --- wmma_tile --------------------------------------------------------------------
-
-
-def _pitch_of_a_tile(arguments: Arguments) -> Outputs:
-    """Return what comes out where the pitch of A is taken for 16."""
-    a, b = matrices(arguments)
-    m, k = a.shape
-    row = torch.arange(m)[:, None]
-    column = torch.arange(k)[None, :]
-    # Element (r, c) of the tile at (R, i) is read at a[R * k + i + 16 * r + c].
-    read = row // 16 * 16 * k + column // 16 * 16 + 16 * (row % 16) + column % 16
-    return {"c": a.flatten()[read.clamp(max=a.numel() - 1)] @ b}
-
 
 WMMA_TILE = Exercise(
     id="wmma_tile",
@@ -58,7 +41,8 @@ WMMA_TILE = Exercise(
     "cores.",
     requirements=(
         "Blocks of one warp; m, n and k are multiples of 16, k may be 0.",
-        "Sums in float: `sum` is an accumulator of floats.",
+        "Sums in float: `sum` is an accumulator of floats. A fragment holds rubbish "
+        "until it is filled or loaded.",
         "HMMA in the machine code: the tensor cores do the products.",
     ),
     problem=problem_with((16, 16), 32),
@@ -73,38 +57,7 @@ WMMA_TILE = Exercise(
     ),
     hidden=hidden((16, 16), 16, 9),
     tolerance=TOLERANCE,
-    near_misses=(
-        NearMiss(
-            "first step",
-            columns_kept(lambda at, k: at < 16),
-            "c holds the sums over the first 16 of k only: step along k, 16 at a time, "
-            "and add each product to `sum`.",
-        ),
-        NearMiss(
-            "last step",
-            columns_kept(lambda at, k: at >= k - 16),
-            "c holds the sums over the last 16 of k only: `sum` is cleared in every "
-            "step. Fill it with zeros once, before the loop.",
-        ),
-        NearMiss(
-            "b stands still",
-            product_of(lambda a, b: (a, b[:16].repeat(a.shape[1] // 16, 1))),
-            "Every step multiplies the same 16 rows of b: from step to step its tile "
-            "moves down by 16 rows, 16 * n elements.",
-        ),
-        NearMiss(
-            "b turned",
-            product_of(lambda a, b: (a, in_blocks(b, 16, lambda t: t.mT))),
-            "Each 16 x 16 tile of b is multiplied transposed: b is stored by rows, so "
-            "its fragment is declared wmma::row_major.",
-        ),
-        NearMiss(
-            "pitch of a tile",
-            _pitch_of_a_tile,
-            "The rows of a's tile are read 16 elements apart. The last argument of "
-            "load_matrix_sync is the pitch of the whole matrix: k for a, n for b.",
-        ),
-    ),
+    near_misses=ONE_TILE,
     hints=(
         "Three calls make a step: load a tile of a, load a tile of b, multiply and "
         "add. What must have happened before the first step?",
@@ -159,7 +112,7 @@ WMMA_GEMM = Exercise(
     cases=SMALL_CASES,
     hidden=hidden((128, 128), 64, 3),
     tolerance=TOLERANCE,
-    near_misses=FIRST_TILES,
+    near_misses=(*FIRST_TILES, *parts_of_a_tile(64, 32), *PITCHES),
     hints=(
         "After the copies the tiles lie in shared memory, and every thread has written "
         "a part of them. What must happen before a warp reads, and what before the "
@@ -255,7 +208,7 @@ GEMM_PIPELINED = Exercise(
     cases=_STAGED_CASES,
     hidden=hidden((128, 128), 64, 5),
     tolerance=TOLERANCE,
-    near_misses=(_NOT_DRAINED, _HEAD_START_LOST, *FIRST_TILES),
+    near_misses=(_NOT_DRAINED, _HEAD_START_LOST, TOO_EARLY, *FIRST_TILES),
     hints=(
         "Before the loop: two tiles are sent for, each as a group of its own. In round "
         "t: wait until tile t is here, send for tile t + 2, multiply tile t. Which "
