@@ -130,7 +130,7 @@ HALF_TOLERANCE = Tolerance(factor=1.0, scale=_half_error)
 
 # --- the loop over tiles, and what may go wrong in it ------------------------------
 
-Mended = Literal["both", "none", "sum", "weight", "tile"]
+Mended = Literal["both", "none", "sum", "weight", "tile", "all"]
 
 
 @dataclass(frozen=True)
@@ -140,32 +140,48 @@ class Loop:
     Args:
         tile: keys at a time.
         mended: what is made relative to the new maximum: ``both`` sums; ``none``; only
-            one; or ``tile``, the new tile's weights instead of the old sums.
+            one; ``tile``, the new tile's weights instead of the old sums; or ``all``,
+            the sums after the new tile was added to them.
         scaled: the scores' factor, as a power of the right one: 0 none, 2 twice.
-        padded: whether keys past the end count, with a score of 0.
+        padded: how many keys past the end count, with a score of 0; ``None``: as many
+            as there is room for.
         hides: which keys are hidden before the maximum; ``None``: the right ones.
         late: hide only after the maximum was taken: ``all`` keys take part in it, or
             those of the tiles that some query of its ``block`` sees.
         guarded: whether a row that sees nothing gives 0, not NaN.
+        based: what the weights are relative to: the maximum so far; the tile's own,
+            which the next tile does not know of (``tile``); nothing (``zero``, where
+            sums are mended by exp(top) alone, or ``none``, where they are mended as
+            they should be).
+        counted: whether the weights are added up at all.
+        skips: with ``guarded`` not set, whether a block passes over what it does not
+            see, and a row of weight NaN or 0 is given a share of 0.
+        values: the name of what the weights are multiplied with.
+        blank: the score of what is hidden in tiles that a block brings.
         half: round the weights to fp16.
     """
 
     tile: int
     mended: Mended = "both"
     scaled: int = 1
-    padded: bool = False
+    padded: int | None = 0
     hides: Hidden | None = None
     late: Literal["", "all", "block"] = ""
     guarded: bool = True
     half: bool = False
+    based: Literal["top", "tile", "zero", "none"] = "top"
+    counted: bool = True
+    skips: bool = False
+    values: str = "v"
+    blank: float = -math.inf
 
     def __call__(self, arguments: Arguments) -> Outputs:
         """Return what an answer with this mistake writes."""
-        q, k, v = (tensor(arguments, n).float() for n in ("q", "k", "v"))
+        q, k, v = (tensor(arguments, n).float() for n in ("q", "k", self.values))
         scores = q @ k.mT * scale_of(arguments) ** self.scaled
         hidden = self._hidden(arguments, scores)
-        if self.padded:
-            rest = -k.shape[-2] % self.tile
+        rest = self._padding(k.shape[-2])
+        if rest:
             scores = torch.nn.functional.pad(scores, (0, rest))
             v = torch.nn.functional.pad(v, (0, 0, 0, rest))
         top = torch.full_like(q[..., :1], -math.inf)
@@ -177,28 +193,45 @@ class Loop:
                 unread = (
                     gone if not self.late else gone & self._beyond(arguments, start)
                 )
+                if self.blank != -math.inf:
+                    part = part.masked_fill(unread, self.blank)
+                    unread = self._beyond(arguments, start)
                 part = part.masked_fill(unread, -math.inf)
             higher = torch.maximum(top, part.amax(-1, keepdim=True))
+            if self.based == "tile":
+                higher = part.amax(-1, keepdim=True)
             base = higher.masked_fill(higher == -math.inf, 0.0)
             if not self.guarded:
                 base = higher
+            if self.skips:
+                base = base.masked_fill(self._beyond(arguments, start), 0.0)
+            if self.based == "zero":
+                base = torch.zeros_like(base)
             mend = torch.exp(top - base)
-            p = torch.exp(part - base)
+            p = torch.exp(part - (0.0 if self.based == "none" else base))
             if self.late:
                 p = p.masked_fill(gone, 0.0)
             if self.mended == "tile":
                 p = p * mend
             weight = weight * (mend if self.mended in ("both", "weight") else 1.0)
             total = total * (mend if self.mended in ("both", "sum") else 1.0)
-            weight = weight + p.sum(-1, keepdim=True)
+            weight = weight + p.sum(-1, keepdim=True) * self.counted
             if self.half:
                 p = p.half().float()
             total = total + p @ v[..., start : start + self.tile, :]
+            if self.mended == "all":
+                weight, total = weight * mend, total * mend
             top = higher
         share = 1.0 / weight
+        if self.skips:
+            share = share.masked_fill(~(weight > 0.0), 0.0)
         if self.guarded:
             share = share.masked_fill(weight == 0.0, 0.0)
         return {"out": total * share}
+
+    def _padding(self, keys: int) -> int:
+        room = -keys % self.tile
+        return room if self.padded is None else min(room, self.padded)
 
     def _beyond(self, arguments: Arguments, start: int) -> torch.Tensor:
         """Say for each query whether its block stops before a tile."""
@@ -217,11 +250,23 @@ class Loop:
             i = torch.arange(scores.shape[-2], device=scores.device)[:, None]
             j = torch.arange(scores.shape[-1], device=scores.device)
             seen = ~self.hides(i, j, offset)
-        rest = -scores.shape[-1] % self.tile if self.padded else 0
+        rest = self._padding(scores.shape[-1])
         hidden = torch.zeros_like(scores, dtype=torch.bool)
         if seen is not None:
             hidden |= ~seen
         return torch.nn.functional.pad(hidden, (0, rest))
+
+
+_NAN_SAID = (
+    "Every number is NaN: an infinity met a 0 or another infinity. Before the first "
+    "tile the maximum is -infinity, so exp(top - higher) is 0, as it should be, and "
+    "exp(higher - top) or exp(score - top) is infinite. Take the new maximum, "
+    "`higher`, of top and of every score first; then make weights relative to it."
+)
+
+
+def _nothing_but_nan(arguments: Arguments) -> Outputs:
+    return {"out": torch.full_like(tensor(arguments, "q"), torch.nan)}
 
 
 def loop_mistakes(
@@ -275,6 +320,37 @@ def loop_mistakes(
             "The rescale is applied to the wrong operand: the new tile's weights are "
             "relative to the new maximum already. It is the old sums that are not.",
         ),
+        NearMiss(
+            "all rescaled",
+            loop(mended="all"),
+            "The rescale comes too late: it is multiplied onto the new tile as well, "
+            "which is relative to the new maximum already. First the old sums times "
+            "mend, then the tile.",
+        ),
+        NearMiss(
+            "maximum of the tile alone",
+            loop(based="tile"),
+            "Small scores come out right, and large ones overflow: the maximum is that "
+            "of all keys so far. Begin it with top, not anew in each tile.",
+        ),
+        NearMiss(
+            "not relative to the maximum",
+            loop(based="none"),
+            "The weights are not relative to the maximum: a weight is exp(score - "
+            "higher), and higher is the largest score so far.",
+        ),
+        NearMiss(
+            "weights never added",
+            loop(counted=False),
+            "The output is divided by 0: weight, the sum of the weights, stays what it "
+            "was at the start. Add each tile's weights to it.",
+        ),
+        NearMiss("nothing but NaN", _nothing_but_nan, _NAN_SAID),
+        NearMiss(
+            "keys for values",
+            loop(values="k"),
+            "The weights are multiplied with the keys: the output is a mean of values.",
+        ),
         NearMiss("scale twice", loop(scaled=2), again),
         *(once if scaled else ()),
     )
@@ -284,10 +360,20 @@ def tail_mistake(tile: int, *, half: bool = False) -> NearMiss:
     """Return the mistake of counting the keys past the end."""
     return NearMiss(
         "wrong tail",
-        Loop(tile, padded=True, half=half, guarded=False),
+        Loop(tile, padded=None, half=half, guarded=False),
         "The last tile has fewer keys than room, and the empty places are counted: "
         "their score is 0, and exp(0 - top) is not 0. Give keys from kv_len on a "
         "score of -INFINITY.",
+    )
+
+
+def one_key_too_many(tile: int) -> NearMiss:
+    """Return the mistake of counting the first key past the end."""
+    return NearMiss(
+        "one key too many",
+        Loop(tile, padded=1),
+        "One key past the end is counted, key kv_len, with a score of 0: the keys are "
+        "0 to kv_len - 1, so hide where start + j >= kv_len.",
     )
 
 

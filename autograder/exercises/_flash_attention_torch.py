@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -61,7 +61,7 @@ def _attend(arguments: Arguments, weights: torch.Tensor) -> Outputs:
     return {"out": weights @ tensor(arguments, "v")}
 
 
-def _scaled(power: int) -> object:
+def _scaled(power: int) -> Callable[[Arguments], Outputs]:
     def output(arguments: Arguments) -> Outputs:
         seen = tensor(arguments, "seen")
         scores = _scores(arguments, power).masked_fill(~seen, -math.inf)
@@ -88,6 +88,46 @@ def _over_queries(arguments: Arguments) -> Outputs:
 def _upside_down(arguments: Arguments) -> Outputs:
     scores = _scores(arguments).masked_fill(tensor(arguments, "seen"), -math.inf)
     return _attend(arguments, torch.softmax(scores, -1).nan_to_num(0.0))
+
+
+def _not_hidden(arguments: Arguments) -> Outputs:
+    return _attend(arguments, torch.softmax(_scores(arguments), -1))
+
+
+def _scaled_up(arguments: Arguments) -> Outputs:
+    return _scaled(-1)(arguments)
+
+
+def _times_seen(arguments: Arguments) -> Outputs:
+    scores = _scores(arguments) * tensor(arguments, "seen")
+    weights = torch.softmax(scores, -1)
+    return _attend(arguments, _blank_rows(arguments, weights))
+
+
+def _over_heads(arguments: Arguments) -> Outputs:
+    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
+    return _attend(arguments, _blank_rows(arguments, torch.softmax(scores, 0)))
+
+
+def _not_divided(arguments: Arguments) -> Outputs:
+    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
+    return _attend(arguments, torch.exp(scores))
+
+
+def _mean_of_keys(arguments: Arguments) -> Outputs:
+    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
+    weights = _blank_rows(arguments, torch.softmax(scores, -1))
+    return {"out": weights @ tensor(arguments, "k")}
+
+
+def _blank_rows(arguments: Arguments, weights: torch.Tensor) -> torch.Tensor:
+    sees = tensor(arguments, "seen").any(-1, keepdim=True)
+    return torch.where(sees, weights, 0.0)
+
+
+def _not_hidden_but_blank(arguments: Arguments) -> Outputs:
+    weights = torch.softmax(_scores(arguments), -1)
+    return _attend(arguments, _blank_rows(arguments, weights))
 
 
 def _uniform(arguments: Arguments) -> Outputs:
@@ -141,6 +181,46 @@ ATTENTION_REFERENCE = Exercise(
             "scale twice",
             _scaled(2),
             "The scores are scaled twice: divide by sqrt(head_dim), not by head_dim.",
+        ),
+        _near(
+            "multiplied by the root",
+            _scaled_up,
+            "The scores are multiplied by sqrt(head_dim): divide by it.",
+        ),
+        *(
+            _near(
+                name,
+                output,
+                "Nothing is hidden: every query sees every key. masked_fill returns a "
+                "new tensor and leaves the old one as it was: store what it returns.",
+            )
+            for name, output in (
+                ("not hidden", _not_hidden),
+                ("not hidden, rows blank", _not_hidden_but_blank),
+            )
+        ),
+        _near(
+            "hidden scores of 0",
+            _times_seen,
+            "Hidden scores are 0, and exp(0) is 1: a weight like any other. A score of "
+            "-inf has weight 0.",
+        ),
+        _near(
+            "over the heads",
+            _over_heads,
+            "The softmax runs over the heads: the weights of one query, along the "
+            "keys, add up to 1. That is dim=-1.",
+        ),
+        _near(
+            "not divided",
+            _not_divided,
+            "The exponentials are not divided by their sum: the weights of a query add "
+            "up to 1, so take torch.softmax.",
+        ),
+        _near(
+            "keys for values",
+            _mean_of_keys,
+            "The weights are multiplied with the keys: the output is a mean of values.",
         ),
         _near(
             "rows that see nothing",
@@ -237,11 +317,12 @@ def _tile_of(arguments: Arguments) -> int:
 
 def _looped(miss: NearMiss) -> NearMiss:
     """Give a mistake of the loop the case's own tile, and the second output."""
-    loop = miss.output
-    assert isinstance(loop, Loop)
+    found = miss.output
 
     def output(arguments: Arguments) -> Outputs:
-        own = replace(loop, tile=_tile_of(arguments))
+        own = found
+        if isinstance(found, Loop):
+            own = replace(found, tile=_tile_of(arguments))
         return {**own(arguments), "linear": torch.tensor(True)}
 
     return NearMiss(miss.name, output, miss.message)
@@ -252,6 +333,31 @@ def _last_tile(arguments: Arguments) -> Outputs:
     start = (tensor(arguments, "k").shape[-2] - 1) // tile * tile
     rest = {n: tensor(arguments, n)[..., start:, :] for n in ("k", "v")}
     return {**reference({**arguments, **rest}), "linear": torch.tensor(True)}
+
+
+def _by_tiles(
+    arguments: Arguments, take: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> Outputs:
+    """Walk over tiles of scores and values; ``take`` makes what replaces the output."""
+    scores = _scores(arguments)
+    v, tile = tensor(arguments, "v"), _tile_of(arguments)
+    pairs = zip(scores.split(tile, -1), v.split(tile, -2), strict=True)
+    made = torch.stack([take(s, values) for s, values in pairs])
+    return {"out": made.mean(0), "linear": torch.tensor(True)}
+
+
+def _divided_in_every_tile(arguments: Arguments) -> Outputs:
+    """Return what is left where the total becomes a mean in each tile."""
+    scores, v, tile = _scores(arguments), tensor(arguments, "v"), _tile_of(arguments)
+    top = torch.full_like(scores[..., :1], -math.inf)
+    weight, total = torch.zeros_like(top), torch.zeros_like(tensor(arguments, "q"))
+    for s, values in zip(scores.split(tile, -1), v.split(tile, -2), strict=True):
+        higher = torch.maximum(top, s.amax(-1, keepdim=True))
+        mend, weights = torch.exp(top - higher), torch.exp(s - higher)
+        weight = weight * mend + weights.sum(-1, keepdim=True)
+        total = (total * mend + weights @ values) / weight
+        top = higher
+    return {"out": total / weight, "linear": torch.tensor(True)}
 
 
 def _tile_hidden(generator: torch.Generator) -> Iterator[Case]:
@@ -302,8 +408,23 @@ ATTENTION_TILE = Exercise(
         NearMiss(
             "last tile only",
             _last_tile,
-            "Only the last tile counts: the state of the tiles before is lost. Add to "
-            "weight and total, do not replace them.",
+            "Only the last tile counts: the state of the tiles before is lost. Either "
+            "top never rises, so that mend is exp(-inf) = 0 in every tile (end it with "
+            "top = higher); or weight and total are replaced, not added to.",
+        ),
+        NearMiss(
+            "a softmax in each tile",
+            lambda arguments: _by_tiles(
+                arguments, lambda s, values: torch.softmax(s, -1) @ values
+            ),
+            "Each tile has a softmax of its own, and all tiles count alike: a tile of "
+            "low scores must weigh less. Add exponentials, and divide once, at the "
+            "end.",
+        ),
+        NearMiss(
+            "divided in every tile",
+            _divided_in_every_tile,
+            "total is divided by weight in every tile: divide once, behind the loop.",
         ),
     ),
     hints=(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -69,6 +71,130 @@ def _first_keys(arguments: Arguments) -> Outputs:
     return {"out": weights @ tensor(arguments, "v").double()}
 
 
+_PAD = 8  # halves at the end of a row of the tiles, as the stub says
+
+
+def _strips(
+    arguments: Arguments,
+    *,
+    factors: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    keys: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+    values: Callable[[torch.Tensor], torch.Tensor] = lambda tile: tile,
+) -> Outputs:
+    """Do as the kernel does for strips of 16 queries, with a mistake.
+
+    Args:
+        arguments: of the exercise.
+        factors: from a strip's 16 factors (..., 16) to those of its sums
+            (..., 16, HEAD_DIM).
+        keys: of a tile: whose value meets each weight.
+        weights: of a tile: whose weight meets each value.
+        values: what is read of a tile of values (..., WMMA_KEYS, HEAD_DIM).
+    """
+    q, k, v = (tensor(arguments, n).float() for n in ("q", "k", "v"))
+    q_len = q.shape[1]
+    pad = torch.nn.functional.pad
+    q = pad(q, (0, 0, 0, -q_len % 16)).unflatten(1, (-1, 16))
+    room = -k.shape[1] % WMMA_KEYS
+    scores = pad(q @ k.mT[:, None] * scale_of(arguments), (0, room), value=-math.inf)
+    v = pad(v, (0, 0, 0, room))[:, None]
+    top = torch.full_like(q[..., 0], -math.inf)
+    weight, total = torch.zeros_like(top), torch.zeros_like(q)
+    for start in range(0, scores.shape[-1], WMMA_KEYS):
+        tile = slice(start, start + WMMA_KEYS)
+        higher = torch.maximum(top, scores[..., tile].amax(-1))
+        mend, p = (
+            torch.exp(top - higher),
+            torch.exp(scores[..., tile] - higher[..., None]),
+        )
+        weight = weight * mend + p.sum(-1)
+        total = total * (factors(mend) if factors else mend[..., None])
+        p = p.half().float()
+        read = values(v[..., tile, :])
+        p = p if weights is None else p[..., weights]
+        total = total + p @ (read if keys is None else read[..., keys, :])
+        top = higher
+    return {"out": (total / weight[..., None]).flatten(1, 2)[:, :q_len]}
+
+
+def _by_columns(mend: torch.Tensor) -> torch.Tensor:
+    """Give column j what belongs to row j."""
+    across = mend.repeat(1, 1, HEAD_DIM // 16)
+    return across[..., None, :].expand(*mend.shape, HEAD_DIM)
+
+
+def _by_elements(mend: torch.Tensor) -> torch.Tensor:
+    """Give element i of each lane's fragment what belongs to row i."""
+    row, column = torch.arange(16)[:, None], torch.arange(HEAD_DIM) % 16
+    own: torch.Tensor = mend[..., column // 8 * 4 + row // 8 * 2 + column % 2]
+    return own
+
+
+def _turned(tile: torch.Tensor) -> torch.Tensor:
+    parts = tile.unflatten(-2, (-1, 16)).unflatten(-1, (-1, 16)).transpose(-3, -2)
+    turned: torch.Tensor = parts.mT.transpose(-3, -2)
+    return turned.flatten(-2).flatten(-3, -2)
+
+
+def _unpadded(tile: torch.Tensor) -> torch.Tensor:
+    """Read padded rows as if they had no padding, in which the emulator keeps NaN."""
+    memory = torch.nn.functional.pad(tile, (0, _PAD), value=math.nan).flatten(-2)
+    n, d = torch.arange(WMMA_KEYS)[:, None], torch.arange(HEAD_DIM)
+    at = n // 16 * 16 * (HEAD_DIM + _PAD) + n % 16 * HEAD_DIM + d
+    read: torch.Tensor = memory[..., at]
+    return read
+
+
+_IN_TILE = torch.arange(WMMA_KEYS)
+_STRIPS = tuple(
+    NearMiss(name, partial(_strips, **how), message)
+    for name, how, message in (
+        (
+            "mended by columns",
+            {"factors": _by_columns},
+            "Column j of the sums is multiplied by the factor of row j: element (i, j) "
+            "of `mending` must be mends[i], whatever j is. By columns, 0 apart: "
+            "wmma::mem_col_major.",
+        ),
+        (
+            "mended by elements",
+            {"factors": _by_elements},
+            "Element i of a lane's fragment is not row i: which row it is, nobody may "
+            "know. Load the factors into a fragment too, with columns 0 apart.",
+        ),
+        (
+            "first values again",
+            {"keys": _IN_TILE % 16},
+            "All weights of a tile meet its first 16 values: those of key n lie at "
+            "tiles[KEYS + n].",
+        ),
+        (
+            "first weights again",
+            {"weights": _IN_TILE % 16},
+            "All values of a tile meet its first 16 weights: those of key n lie at "
+            "weights + n.",
+        ),
+        (
+            "first numbers again",
+            {"values": lambda tile: tile[..., torch.arange(HEAD_DIM) % 16]},
+            "Every 16 numbers of the output repeat the first 16: fragment d of the "
+            "values begins at column 16 * d.",
+        ),
+        (
+            "values turned",
+            {"values": _turned},
+            "Each 16 x 16 of the values is multiplied transposed: they lie by rows, a "
+            "key a row, as kw::Right<T> takes them.",
+        ),
+        (
+            "values without padding",
+            {"values": _unpadded},
+            "The padding is read: the rows of the values are D + PAD halves apart.",
+        ),
+    )
+)
+
 _HALF_ROW = 2 * HEAD_DIM
 
 FLASH_WMMA = Exercise(
@@ -88,6 +214,7 @@ FLASH_WMMA = Exercise(
         "Row `i` of a warp's sums is multiplied by `mends[warp][i]` before a tile is "
         "added.",
         "Both products run on the tensor cores (HMMA); nothing is stored but out.",
+        "Rows of `weights` lie where the rows of `scores` lay: as many bytes apart.",
     ),
     problem=_wmma_problem,
     reference=reference,
@@ -108,6 +235,7 @@ FLASH_WMMA = Exercise(
             for miss in loop_mistakes(WMMA_KEYS, scaled=True, half=True)
             if miss.name == "sum not rescaled"
         ),
+        *_STRIPS,
         NearMiss(
             "keys for values",
             lambda arguments: reference({**arguments, "v": arguments["k"]}),
@@ -200,17 +328,29 @@ def _merged(arguments: Arguments, how: str) -> Outputs:
         other = torch.arange(32) ^ step
         higher = torch.maximum(top, top[..., other]).clamp(min=lowest)
         mend = torch.exp(top - higher) if how != "never" else torch.ones_like(top)
+        if how == "upside down":
+            mend = torch.exp(higher - top)
         if how == "own":
             weight, total = (
                 (weight + weight[..., other]) * mend,
                 (total + total[..., other, :]) * mend[..., None],
             )
+        elif how == "weight first":
+            weight = weight * mend + (weight * mend)[..., other]
+            total = (total + total[..., other, :]) * mend[..., None]
+        elif how == "crossed":
+            weight = weight * mend[..., other] + weight[..., other] * mend
+            total = (
+                total * mend[..., other, None] + total[..., other, :] * mend[..., None]
+            )
         else:
-            both = mend if how != "weight" else torch.ones_like(mend)
-            mended = weight * both, total * mend[..., None]
+            ones = torch.ones_like(mend)
+            of_weight = ones if how == "weight" else mend
+            of_total = ones if how == "total" else mend
+            mended = weight * of_weight, total * of_total[..., None]
             weight = mended[0] + mended[0][..., other]
             total = mended[1] + mended[1][..., other, :]
-        top = higher
+        top = top if how == "top" else higher
     # A thread stores the elements d with d % 32 == its lane.
     d = torch.arange(total.shape[-1])
     return {"out": total[..., d % 32, d] / weight[..., d % 32]}
@@ -271,6 +411,36 @@ WRONG_RESCALE = Exercise(
             lambda arguments: _merged(arguments, "empty"),
             "Two lanes that have no key meet, and -INFINITY minus -INFINITY is NaN: "
             "keep the floor of -FLT_MAX under the maximum.",
+        ),
+        NearMiss(
+            "values not rescaled",
+            lambda arguments: _merged(arguments, "total"),
+            "The weights' sum is rescaled and the weighted values are not: both are "
+            "relative to the maximum.",
+        ),
+        NearMiss(
+            "weight alone mended in time",
+            lambda arguments: _merged(arguments, "weight first"),
+            "The weights' sum is mended before the exchange, and the weighted values "
+            "still after it: what comes from the other lane needs that lane's factor.",
+        ),
+        NearMiss(
+            "crossed",
+            lambda arguments: _merged(arguments, "crossed"),
+            "The two factors have changed places: exp(top - higher) is for this lane's "
+            "own sums, exp(other - higher) for those that come from the other lane.",
+        ),
+        NearMiss(
+            "maximum not kept",
+            lambda arguments: _merged(arguments, "top"),
+            "The sums are relative to the common maximum, and top is still the lane's "
+            "own: the next round mends them once more. End with top = higher.",
+        ),
+        NearMiss(
+            "upside down",
+            lambda arguments: _merged(arguments, "upside down"),
+            "The factor is upside down: a larger maximum makes what was there smaller, "
+            "exp(top - higher), not exp(higher - top).",
         ),
     ),
     hints=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -78,16 +79,82 @@ def _weighed(
     hidden: bool = True,
     mended: bool = True,
     upside_down: bool = False,
+    anew: bool = False,
+    relative: bool = True,
 ) -> Outputs:
     """Turn scores into weights, in float64, with the known mistakes."""
     scores, top = _logits(arguments, power, hidden)
-    weights = torch.exp(scores - top[:, :, None])
+    if anew:
+        top = scores.amax(2)
+    weights = torch.exp(scores - (top[:, :, None] if relative else 0.0))
     before = torch.cat([torch.full_like(top[:1], -math.inf), top[:-1]])
     mends = torch.exp(top - before if upside_down else before - top)
     total = torch.zeros_like(top[0])
     for tile, mend in zip(weights, mends, strict=True):
         total = total * (mend if mended else 1.0) + tile.sum(1)
     return {"weights": weights, "mends": mends, "totals": total}
+
+
+def _moved_first(arguments: Arguments) -> Outputs:
+    made = _weighed(arguments, mended=False)
+    return {**made, "mends": torch.ones_like(made["mends"])}
+
+
+def _exchanged(arguments: Arguments) -> Outputs:
+    made = _weighed(arguments)
+    pairs = made["weights"].unflatten(2, (-1, 2))
+    return {**made, "weights": pairs.flip(-1).flatten(2)}
+
+
+def _summed_twice(arguments: Arguments) -> Outputs:
+    """Return what comes of adding the neighbour's sum in every tile and at the end."""
+    made = _weighed(arguments)
+    total = torch.zeros_like(made["totals"])
+    for weights, mend in zip(made["weights"], made["mends"], strict=True):
+        total = 2 * total * mend + weights.sum(1)
+    return {**made, "totals": total}
+
+
+def _first_of_a_pair(arguments: Arguments) -> Outputs:
+    """Return what comes where both keys of a pair are seen with the first of them."""
+    kv_len = arguments["kv_len"]
+    assert isinstance(kv_len, int)
+    return _weighed({**arguments, "kv_len": kv_len + kv_len % 2})
+
+
+def _next_pairs(arguments: Arguments) -> Outputs:
+    """Return what comes of reading row[c], and of writing at packed[2 * c]."""
+    key = torch.arange(_KEYS)
+    read = key // 4 * 2 + key % 4
+    scores = tensor(arguments, "scores")
+    return _weighed({**arguments, "scores": scores[..., read.to(scores.device)]})
+
+
+def _alone(arguments: Arguments, stored: int) -> Outputs:
+    """Return what two lanes make of a row where neither asks the other.
+
+    Args:
+        arguments: of the exercise.
+        stored: whose factor is left in memory, the first lane's or the second's.
+    """
+    scores, _ = _logits(arguments)
+    lane = torch.arange(_KEYS, device=scores.device) // 2 % 2
+    made = torch.zeros_like(scores)
+    totals = torch.zeros_like(scores[0, :, 0])
+    for h in (0, 1):
+        own = scores.masked_fill(lane != h, -math.inf)
+        top = own.amax(2).cummax(0).values
+        before = torch.cat([torch.full_like(top[:1], -math.inf), top[:-1]])
+        mends = torch.exp(before - top)
+        weights = torch.exp(own - top[:, :, None])
+        made = torch.where(lane == h, weights, made)
+        total = torch.zeros_like(totals)
+        for tile, mend in zip(weights, mends, strict=True):
+            total = total * mend + tile.sum(1)
+        totals = totals + total
+        if h == stored:
+            kept = mends
+    return {"weights": made, "mends": kept, "totals": totals}
 
 
 def _weigh_scale(arguments: Arguments) -> Outputs:
@@ -164,6 +231,57 @@ WEIGH_ROWS = Exercise(
             lambda a: _weighed(a, mended=False),
             "The weights' sum is not brought to the new maximum: multiply it by mend "
             "before this tile's weights are added.",
+        ),
+        *(
+            NearMiss(
+                f"neighbour not asked, {stored}",
+                partial(_alone, stored=stored),
+                "No barrier is missing here: the two lanes of a row have two maxima, "
+                "and so write two factors to one place. Exchange the maxima first, "
+                "higher = fmaxf(higher, __shfl_xor_sync(0xffffffff, higher, 1)).",
+            )
+            for stored in (0, 1)
+        ),
+        NearMiss(
+            "maximum moved first",
+            _moved_first,
+            "Every factor is 1: top has become higher before mend is made. First mend "
+            "= __expf(top - higher), then top = higher.",
+        ),
+        NearMiss(
+            "maximum of the tile alone",
+            lambda a: _weighed(a, anew=True),
+            "The maximum is that of the tile alone: begin it with top, what the row "
+            "has seen so far.",
+        ),
+        NearMiss(
+            "not relative to the maximum",
+            lambda a: _weighed(a, relative=False),
+            "The weights are not relative to the maximum: exp(score - top).",
+        ),
+        NearMiss(
+            "pair exchanged",
+            _exchanged,
+            "The two weights of each pair have changed places: "
+            "__floats2half2_rn(low, high) puts low first.",
+        ),
+        NearMiss(
+            "summed twice",
+            _summed_twice,
+            "The neighbour's sum is added in every tile, and once more behind the "
+            "loop: let each lane add up its own columns.",
+        ),
+        NearMiss(
+            "second of a pair past the end",
+            _first_of_a_pair,
+            "Where kv_len is odd, the second key of the last pair does not exist: it "
+            "needs a comparison of its own, key + 1 < kv_len.",
+        ),
+        NearMiss(
+            "every pair read",
+            _next_pairs,
+            "A lane takes every other pair: row[2 * c], since the pair between belongs "
+            "to the row's other lane.",
         ),
         NearMiss(
             "upside down",

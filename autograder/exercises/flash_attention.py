@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import torch
 
+from autograder.drawing import tensor
 from autograder.exercise import (
+    Arguments,
     Case,
     Count,
     Exercise,
     Launch,
     NearMiss,
+    Outputs,
     Problem,
     Structure,
 )
@@ -26,6 +29,7 @@ from autograder.exercises._flash_attention import (
     hidden_shapes,
     kernel_problem,
     loop_mistakes,
+    one_key_too_many,
     reference,
     tail_mistake,
 )
@@ -87,7 +91,11 @@ FLASH_FORWARD = Exercise(
     cases=_FORWARD_CASES,
     hidden=hidden_shapes,
     tolerance=TOLERANCE,
-    near_misses=(*loop_mistakes(KEYS, scaled=False), tail_mistake(KEYS)),
+    near_misses=(
+        *loop_mistakes(KEYS, scaled=False),
+        tail_mistake(KEYS),
+        one_key_too_many(KEYS),
+    ),
     hints=(
         "It is attention_tile once more, for one query: scores of the tile, new "
         "maximum, mend, add. What must have happened before a thread may read `keys`, "
@@ -147,6 +155,20 @@ def _first_row_stop(i: torch.Tensor, j: torch.Tensor, offset: int) -> torch.Tens
     return (j > i + offset) | (j >= stop)
 
 
+def _stop(i: torch.Tensor, offset: int) -> torch.Tensor:
+    """Return where the last tile ends that query i's block brings."""
+    last = (i // QUERIES * QUERIES + QUERIES).clamp(max=len(i)) - 1
+    return -(-(last + offset + 1).clamp(min=0) // KEYS) * KEYS
+
+
+def _zeros(arguments: Arguments) -> Outputs:
+    return {"out": torch.zeros_like(tensor(arguments, "q"))}
+
+
+_IN_BLOCK = (
+    "In all blocks but the first other keys are seen than should be: the query is "
+    "`row`, which counts from the first of the head, not threadIdx.x."
+)
 _LATE = (
     "Hidden scores take part in the maximum: where one of them is far above all that "
     "the query sees, every weight becomes 0. Hide first, then take the maximum."
@@ -217,6 +239,55 @@ FLASH_CAUSAL = Exercise(
             "offset.",
         ),
         _hides(
+            "counted in the block",
+            lambda i, j, offset: j > i % QUERIES + offset,
+            _IN_BLOCK,
+        ),
+        _hides(
+            "counted in the block, unsigned",
+            # threadIdx.x has no sign: below 0 the sum is as large as can be.
+            lambda i, j, offset: torch.where(
+                i % QUERIES + offset < 0,
+                j >= _stop(i, offset),
+                j > i % QUERIES + offset,
+            ),
+            _IN_BLOCK,
+        ),
+        _hides(
+            "counted in the tile",
+            lambda i, j, offset: (j % KEYS > i + offset) | (j >= _stop(i, offset)),
+            "Each tile's keys are compared as if it were the first: key j of a tile is "
+            "key start + j.",
+        ),
+        _hides(
+            "offset taken away",
+            lambda i, j, offset: (j > i - offset) | (j >= _stop(i, offset)),
+            "The offset has the wrong sign: query i sees the keys up to i + offset.",
+        ),
+        NearMiss(
+            "share stays 0",
+            _zeros,
+            "Every output is 0: share stays 0. It is 1 / weight where weight is not 0.",
+        ),
+        NearMiss(
+            "base stays 0",
+            Loop(KEYS, based="zero"),
+            "The weights are relative to 0, not to the maximum: base stays what it was "
+            "declared. It is higher, and 0 only where higher is still -INFINITY.",
+        ),
+        NearMiss(
+            "base not guarded",
+            Loop(KEYS, guarded=False, skips=True),
+            "A query that has seen no key yet gives NaN: base is -INFINITY there, and "
+            "exp(-inf - -inf) is NaN. Subtract 0 where higher is still -INFINITY.",
+        ),
+        NearMiss(
+            "hidden scores of 0",
+            Loop(KEYS, padded=None, blank=0.0),
+            "Hidden scores are 0, and exp(0 - base) is a weight like any other: a "
+            "hidden score is -INFINITY.",
+        ),
+        _hides(
             "upside down",
             lambda i, j, offset: j < i + offset,
             "The mask is upside down: each query sees what comes after it.",
@@ -227,7 +298,11 @@ FLASH_CAUSAL = Exercise(
             "The loop stops where the block's first query stops, and the others see "
             "further: the last query of the block decides.",
         ),
-        *loop_mistakes(KEYS, scaled=False, guarded=True),
+        *(
+            miss
+            for miss in loop_mistakes(KEYS, scaled=False, guarded=True)
+            if miss.name not in ("weights never added", "keys for values")
+        ),
     ),
     hints=(
         "Which query of the block sees the most keys? No tile behind its last key "
