@@ -14,12 +14,12 @@ four sub-partitions holds one warp of every consumer (counted, not measured):
 Measured today: 512 / 48.72% (counters, gluon_together_64) = 1051. No unit is full; two
 warps on a sub-partition wait for their own results. ``forward_model`` plays that and
 says 670 to 770 for three or four consumers that take turns, 1.35 to 1.55 of today, and
-1.05 to 1.6 without turns. But FlashAttention-3 runs three consumers as well, and its
-paper's figure at this size, on an H100, is no more than a tenth above today's kernel:
-something is at work that the model leaves out. What is predicted lies between.
+1.05 to 1.6 without turns. But cuDNN, which those who build the chip tuned, is no faster
+than today's kernel (results, cudnn_64_full): something may be at work that the model
+leaves out. What is predicted is therefore less than it says.
 
-Left for later, if these win: programs that stay (a launch's last wave costs 3% at
-16,384 tokens and tiles of 128 queries, 1% at 192), and a lazy rescaling.
+Left for later, if these win: programs that stay on their SM (of 32 waves, as 16,384
+tokens and tiles of 128 queries give, the last is nearly empty), and a lazy rescaling.
 """
 
 from __future__ import annotations
