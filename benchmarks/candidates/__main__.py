@@ -40,7 +40,7 @@ ROUNDS = 5
 FROM_SOLUTION = 0.01
 """How far from the solution's result, relative to it, a timed one may be at most."""
 
-CHECK_LIMIT, TIME_LIMIT, AT_ONCE = 60.0, 50.0, 8
+CHECK_LIMIT, TIME_LIMIT, AT_ONCE = 90.0, 60.0, 8
 """Seconds for a candidate's check and for a group's timing; checks run together."""
 
 
