@@ -160,7 +160,9 @@ def walk(
     upside_down: bool = False,
     scales: int = 1,
     tail_hidden: bool = True,
+    tail_only_last: bool = False,
     keep_before: bool = True,
+    anew: bool = False,
     k: torch.Tensor | None = None,
     v: torch.Tensor | None = None,
 ) -> Outputs:
@@ -171,18 +173,25 @@ def walk(
     v = (spread_v if v is None else v).float()
     visible = seen(arguments)
     keys = k.shape[2]
-    if not tail_hidden:  # past the end loads give 0, and a product of 0 is a logit
+    if not tail_hidden or tail_only_last:
+        # Past the end loads give 0, and a product of 0 is a logit. Under a causal
+        # mask only the queries of the last tile come there.
         more = -keys % TILE
         pad = torch.nn.functional.pad
         k, v = pad(k, (0, 0, 0, more)), pad(v, (0, 0, 0, more))
         visible = pad(visible, (0, more), value=True)
+        if tail_only_last:
+            own = torch.arange(visible.shape[0], device=q.device) // TILE * TILE
+            past = torch.arange(visible.shape[1], device=q.device) >= keys
+            visible &= ~past | (own[:, None] + TILE >= keys)
     most = torch.full((*q.shape[:3], 1), -math.inf, device=q.device)
     total, acc = torch.zeros_like(most), torch.zeros_like(q)
     scale = q.shape[3] ** (-0.5 * scales)
     for first in range(0, k.shape[2], TILE):
         tile = slice(first, first + TILE)
         s = (q @ k[:, :, tile].mT * scale).masked_fill(~visible[:, tile], -math.inf)
-        new = torch.maximum(most, s.amax(-1, keepdim=True))
+        new = s.amax(-1, keepdim=True)
+        new = new if anew else torch.maximum(most, new)
         safe = new.masked_fill(new == -math.inf, 0.0)
         p = torch.exp(s - safe)
         before = most.masked_fill(most == -math.inf, 0.0) if upside_down else most
@@ -194,9 +203,34 @@ def walk(
     return {"out": acc / total}
 
 
+def last_tile_alone(arguments: Arguments) -> Outputs:
+    """Attend to the keys of the last tile only."""
+    at = (tensor(arguments, "k").shape[2] - 1) // TILE * TILE
+    k, v = (tensor(arguments, name)[:, :, at:] for name in "kv")
+    return {"out": exact({**arguments, "k": k, "v": v}, seen_by_all)}
+
+
+def nothing_but_nan(arguments: Arguments) -> Outputs:
+    """Return what is left where an infinity met a 0 or another one."""
+    return {"out": torch.full_like(tensor(arguments, "q"), torch.nan)}
+
+
 def walk_misses(seen: Seen) -> tuple[NearMiss, ...]:
     """Return the known mistakes of the online softmax itself."""
     return (
+        NearMiss(
+            "maximum of the tile alone",
+            lambda a: walk(a, seen, anew=True),
+            "new is the maximum of this tile alone, so a tile of low logits makes "
+            "shrink overflow: tl.maximum(most, tl.max(s, 1)).",
+        ),
+        NearMiss(
+            "nothing but NaN",
+            nothing_but_nan,
+            "Every number is NaN: an infinity met a 0 or another infinity. Before the "
+            "first tile most is -inf, so exp(most - new) is 0, as it should be, and "
+            "exp(new - most) or exp(s - most) is infinite.",
+        ),
         NearMiss(
             "acc not shrunk",
             lambda a: walk(a, seen, shrink_acc=False),

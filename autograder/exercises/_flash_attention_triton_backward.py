@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -68,8 +69,22 @@ def gradients(
     scales: int = 1,
     dv_of: str = "p",
     half: bool = True,
+    last: tuple[str, ...] = (),
+    sign: float = 1.0,
+    swapped: tuple[str, ...] = (),
 ) -> Outputs:
-    """Return dq, dk and dv with a mistake; P and dS are rounded as the kernel does."""
+    """Return dq, dk and dv with a mistake; P and dS are rounded as the kernel does.
+
+    Args:
+        arguments: of the exercise.
+        dot: whether D is taken away from dP.
+        scales: how often the scale is multiplied.
+        dv_of: ``p``, or what dV is made of instead: ``ds`` or ``dp``.
+        half: round as the kernel does.
+        last: for which of ``k`` and ``v`` the last tile of queries alone counts.
+        sign: of D.
+        swapped: ``p`` where P is not transposed for dV, ``ds`` where dS is not for dK.
+    """
     q, k, _, grad, p, dp = _weights(arguments)
 
     def to(x: torch.Tensor) -> torch.Tensor:
@@ -78,11 +93,35 @@ def gradients(
 
     row = (grad * tensor(arguments, "out").double()).sum(-1, keepdim=True)
     row = row if half else (p * dp).sum(-1, keepdim=True)
-    ds = p * (dp - row * dot)
+    ds = p * (dp - sign * row * dot)
     ds = ds.masked_fill(~seen_causally(arguments), 0.0)
     ds = to(ds * q.shape[3] ** (-0.5 * scales))
-    dv = (to(p) if dv_of == "p" else ds).mT @ grad
-    return {"dq": ds @ k, "dk": ds.mT @ q, "dv": dv}
+    of_v = {"p": to(p), "ds": ds, "dp": to(dp * seen_causally(arguments))}[dv_of]
+    of_k = ds
+    if last:
+        at = torch.arange(ds.shape[2], device=ds.device)
+        late = (at >= (ds.shape[2] - 1) // TILE * TILE)[:, None]
+        of_k = of_k * late if "k" in last else of_k
+        of_v = of_v * late if "v" in last else of_v
+    return {
+        "dq": ds @ k,
+        "dk": _over_queries(of_k, q, "ds" in swapped),
+        "dv": _over_queries(of_v, grad, "p" in swapped),
+    }
+
+
+def _over_queries(x: torch.Tensor, of: torch.Tensor, straight: bool) -> torch.Tensor:
+    """Return x^T of; ``straight``: each tile of x is left as it lies."""
+    if not straight:
+        return x.mT @ of
+    n = x.shape[2]
+    pad = torch.nn.functional.pad
+    x = pad(x, (0, -n % TILE, 0, -n % TILE))
+    tiles = x.unflatten(3, (-1, TILE)).unflatten(2, (-1, TILE)).transpose(3, 4)
+    # Tile (r, c) of queries and keys gives to keys c what lies at queries r.
+    parts = pad(of, (0, 0, 0, -n % TILE)).unflatten(2, (-1, TILE))
+    made: torch.Tensor = (tiles @ parts[:, :, :, None]).sum(2).flatten(2, 3)
+    return made[:, :, :n]
 
 
 def gradient_scales(arguments: Arguments) -> Outputs:
@@ -168,6 +207,37 @@ TILE_GRADIENTS = Exercise(
             lambda a: gradients(a, scales=2),
             "dq and dk were multiplied by scale twice.",
         ),
+        *(
+            NearMiss(
+                f"the last queries alone, {' and '.join(last)}",
+                partial(gradients, last=last),
+                f"d{' and d'.join(last)}: only what the last tile of queries gave is "
+                "left. Add to what was there before, +=.",
+            )
+            for last in (("k",), ("v",), ("k", "v"))
+        ),
+        NearMiss(
+            "D added",
+            lambda a: gradients(a, sign=-1.0),
+            "D is added to dP: dS = P * (dP - D).",
+        ),
+        NearMiss(
+            "P not transposed",
+            lambda a: gradients(a, swapped=("p",)),
+            "dv is made of P, and P^T it must be: P is (ROWS, COLS), queries by keys, "
+            "and dv has a row for each key.",
+        ),
+        NearMiss(
+            "dS not transposed",
+            lambda a: gradients(a, swapped=("ds",)),
+            "dk is made of dS, and dS^T it must be: dS is (ROWS, COLS), queries by "
+            "keys, and dk has a row for each key.",
+        ),
+        NearMiss(
+            "dv of dp",
+            lambda a: gradients(a, dv_of="dp"),
+            "dv is made of dP: out = P v, so dv = P^T dO.",
+        ),
         NearMiss(
             "dv of ds",
             lambda a: gradients(a, dv_of="ds"),
@@ -212,6 +282,11 @@ def _within_a_tile(arguments: Arguments) -> Outputs:
     return made
 
 
+def _last_keys_for_dq(arguments: Arguments) -> Outputs:
+    """Return what is left where each program stores dq over the one before."""
+    return {**gradients(arguments), "dq": _within_a_tile(arguments)["dq"]}
+
+
 def _pairs(arguments: Arguments, at: slice) -> Outputs:
     """Return what the queries and the keys of one tile give to each other."""
     q, k, _, grad, p, dp = (x[:, :, at] for x in _weights(arguments))
@@ -253,6 +328,12 @@ FLASH_BACKWARD = Exercise(
             "own key hidden",
             _without_own_key,
             "A query does not see its own key: the comparison is cols <= rows.",
+        ),
+        NearMiss(
+            "dq stored",
+            _last_keys_for_dq,
+            "dq holds what one tile of keys gave it, alone: many programs have a part "
+            "of the same rows. Add, tl.atomic_add, where each stores over the others.",
         ),
         NearMiss(
             "own tile alone",

@@ -24,6 +24,7 @@ from autograder.exercises._flash_attention_triton import (
     FACTOR,
     PRELUDE,
     STEM,
+    TILE,
     made_in_triton,
     spread,
     with_adapter,
@@ -37,7 +38,11 @@ _SPLITS = 4
 def _decode_case(
     capacity: int, d: int, heads: int, kv_heads: int, regime: str = "ragged"
 ) -> Case:
-    said = {"full": "full", "ragged": "of several lengths"}[regime]
+    said = {
+        "full": "full",
+        "ragged": "of several lengths",
+        "large": "full, large logits",
+    }[regime]
     return Case(
         f"cache of {capacity}, {said}, heads = {heads}, kv_heads = {kv_heads}, d = {d}",
         {"capacity": capacity, "d": d, "heads": heads, "kv_heads": kv_heads},
@@ -57,6 +62,7 @@ def _decode_problem(case: Case, generator: torch.Generator) -> Problem:
     k, v = (normal(size["kv_heads"], capacity, d) for _ in range(2))
     # Later keys weigh more: pieces of a cache then differ in their log-sum-exp.
     k = k * torch.linspace(0.5, 2, capacity, device=device).half()[:, None]
+    q = q * 40 if case.regime == "large" else q
     lengths = torch.full((2,), capacity, dtype=torch.int32, device=device)
     if case.regime == "ragged":
         lengths = torch.randint(
@@ -93,6 +99,7 @@ def pieces(
     *,
     absolute: bool = False,
     rounded: bool = False,
+    seen_past: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attend within each piece: (batch, heads, SPLITS, d) and its log-sum-exp.
 
@@ -101,6 +108,8 @@ def pieces(
         cut: from a length and the capacity to the pieces' ends.
         absolute: take the values' magnitudes, for the tolerance.
         rounded: round the weights to fp16, relative to the largest, as a kernel does.
+        seen_past: count the keys behind a piece's end, loaded as zeros, that a whole
+            tile has room for.
     """
     q, k, v = _spread_cache(arguments)
     v = v.abs() if absolute else v
@@ -113,13 +122,15 @@ def pieces(
         for i, (start, stop) in enumerate(cut(length, k.shape[2])):
             if start >= stop:
                 continue
-            own = s[:, start:stop]
+            own, values = s[:, start:stop], v[b, :, start:stop]
+            if seen_past:
+                end = min(length, start + -(-(stop - start) // TILE) * TILE)
+                own = torch.nn.functional.pad(own, (0, end - stop))
+                values = torch.nn.functional.pad(values, (0, 0, 0, end - stop))
             e = torch.exp(own - own.amax(-1, keepdim=True))
             weights = e.half().double() if rounded else e
             total = e.sum(-1, keepdim=True)
-            part[b, :, i] = torch.einsum(
-                "hn,hnd->hd", weights / total, v[b, :, start:stop]
-            )
+            part[b, :, i] = torch.einsum("hn,hnd->hd", weights / total, values)
             lse[b, :, i] = own.logsumexp(-1)
     return part, lse
 
@@ -151,6 +162,7 @@ def decoded(
 
 def _decode_hidden(generator: torch.Generator) -> Iterator[Case]:
     capacity = int(torch.randint(100, 250, (), generator=generator))
+    yield _decode_case(2 * capacity, 32, 6, 2, "full")
     yield _decode_case(capacity, 32, 6, 2)
     yield _decode_case(int(torch.randint(5, 60, (), generator=generator)), 16, 3, 1)
 
@@ -159,12 +171,10 @@ def _decode_hidden(generator: torch.Generator) -> Iterator[Case]:
 _PIECES_LOADS = 4 * 2 * 256 * 128 + 4 * _SPLITS * (2 * 128 + 4)
 _DECODE_LOADS = _PIECES_LOADS + 8 * _SPLITS * 65 * 4
 
-_CASES = (
-    _decode_case(256, 64, 4, 2, "full"),
-    _decode_case(150, 64, 4, 2),
-    _decode_case(200, 32, 3, 1),
-    _decode_case(1, 16, 2, 2),
-)
+_FIRST = (_decode_case(256, 64, 4, 2, "full"), _decode_case(150, 64, 3, 1))
+# Pieces of more than a tile, 132 keys; and logits whose exponentials overflow.
+_LONG, _LARGE = _decode_case(525, 32, 3, 1, "full"), _decode_case(90, 32, 3, 1, "large")
+_SHORT = _decode_case(1, 16, 2, 2)
 
 # --- decode_pieces ----------------------------------------------------------------
 
@@ -200,6 +210,32 @@ def _rounded_down(length: int, capacity: int) -> list[tuple[int, int]]:
     return [(i * size, (i + 1) * size) for i in range(_SPLITS)]
 
 
+def _by_the_tile(length: int, capacity: int) -> list[tuple[int, int]]:
+    size = -(-length // _SPLITS)
+    starts = [i * TILE for i in range(_SPLITS)]
+    return [(at, min(at + size, length)) for at in starts]
+
+
+def _first_keys(length: int, capacity: int) -> list[tuple[int, int]]:
+    size = -(-length // _SPLITS)
+    stops = [stop for _, stop in _as_asked(length, capacity)]
+    return [(0, min(-(-size // TILE) * TILE, stop)) for stop in stops]
+
+
+def _first_tile_again(arguments: Arguments) -> Outputs:
+    """Return what is left where each step of a piece takes its first tile."""
+
+    def cut(length: int, capacity: int) -> list[tuple[int, int]]:
+        asked = _as_asked(length, capacity)
+        return [(start, min(start + TILE, stop)) for start, stop in asked]
+
+    part, lse = pieces(arguments, cut, rounded=True)
+    for b, length in enumerate(tensor(arguments, "lengths").tolist()):
+        for i, (start, stop) in enumerate(_as_asked(length, 0)):
+            lse[b, :, i] += math.log(max(1, -(-(stop - start) // TILE)))
+    return _by_planes(part, lse, tensor(arguments, "k_cache").shape[1])
+
+
 def _not_stopped(length: int, capacity: int) -> list[tuple[int, int]]:
     size = -(-length // _SPLITS)
     ends = [(i * size, (i + 1) * size) for i in range(_SPLITS)]
@@ -226,7 +262,7 @@ DECODE_PIECES = Exercise(
     ),
     problem=_pieces_problem,
     reference=_pieces_of,
-    cases=_CASES,
+    cases=(*_FIRST, _LONG, _SHORT),
     hidden=_decode_hidden,
     tolerance=Tolerance(factor=FACTOR, scale=_pieces_scale),
     near_misses=(
@@ -247,6 +283,30 @@ DECODE_PIECES = Exercise(
             _wrongly_cut(_not_stopped),
             "The last piece reads past the sequence's end: it stops at the smaller of "
             "start + size and length.",
+        ),
+        NearMiss(
+            "seen past the piece",
+            lambda arguments: _pieces_of(arguments, rounded=True, seen_past=True),
+            "Keys behind a piece's end take part: load_rows put zeros there, and a "
+            "logit of 0 weighs like any other. seen must be false from stop on.",
+        ),
+        NearMiss(
+            "first tile again",
+            _first_tile_again,
+            "Each step takes the first tile of the piece: cols begins at `first`, "
+            "which moves on by COLS.",
+        ),
+        NearMiss(
+            "a tile for a piece",
+            _wrongly_cut(_by_the_tile),
+            "Pieces begin COLS keys apart, whatever their size: piece p begins at p * "
+            "size.",
+        ),
+        NearMiss(
+            "the first keys of the cache",
+            _wrongly_cut(_first_keys),
+            "Every piece begins with the first key of its sequence: the walk goes from "
+            "start to stop.",
         ),
         NearMiss(
             "every piece whole",
@@ -288,6 +348,11 @@ def _not_normalised(lse: torch.Tensor) -> torch.Tensor:
     return torch.exp(lse - lse.amax(-1, keepdim=True))
 
 
+def _overflowing(lse: torch.Tensor) -> torch.Tensor:
+    weights = torch.exp(lse.float())
+    return (weights / weights.sum(-1, keepdim=True)).double()
+
+
 DECODE_SPLIT_KV = Exercise(
     id="decode_split_kv",
     stem=STEM,
@@ -305,7 +370,7 @@ DECODE_SPLIT_KV = Exercise(
     ),
     problem=_decode_problem,
     reference=decoded,
-    cases=_CASES,
+    cases=(*_FIRST, _LARGE, _SHORT),
     hidden=_decode_hidden,
     tolerance=Tolerance(factor=FACTOR, scale=lambda a: decoded(a, absolute=True)),
     near_misses=(
@@ -314,6 +379,23 @@ DECODE_SPLIT_KV = Exercise(
             lambda a: decoded(a, lambda lse: torch.full_like(lse, 1 / _SPLITS)),
             "All pieces weigh the same: a piece weighs exp(lse), the sum of its keys' "
             "exponentials.",
+        ),
+        NearMiss(
+            "powers of two",
+            lambda a: decoded(a, lambda lse: torch.softmax(lse * math.log(2), -1)),
+            "A piece weighs e^lse, and here it weighs 2^lse: lse is a natural "
+            "logarithm, so take tl.exp.",
+        ),
+        NearMiss(
+            "logarithms for weights",
+            lambda a: decoded(a, lambda lse: lse / lse.sum(-1, keepdim=True)),
+            "The logarithms themselves are taken for weights: a piece weighs exp(lse).",
+        ),
+        NearMiss(
+            "overflow",
+            lambda a: decoded(a, _overflowing),
+            "exp(lse) overflows where logits are large: take exp(lse - the largest "
+            "lse), and what is subtracted divides out.",
         ),
         NearMiss(
             "pieces added",

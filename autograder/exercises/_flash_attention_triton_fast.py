@@ -92,6 +92,14 @@ FLASH_FAST = Exercise(
             "This is full attention: query i also sees keys after itself.",
         ),
         NearMiss(
+            "powers of e of logits for 2",
+            lambda a: walk(
+                {**a, "q": tensor(a, "q").float() / math.log(2)}, seen_causally
+            ),
+            "exp is taken of logits that were multiplied by log2(e): that factor "
+            "belongs to exp2.",
+        ),
+        NearMiss(
             "powers of two of natural logits",
             lambda a: walk(
                 {**a, "q": tensor(a, "q").float() * math.log(2)}, seen_causally

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -12,13 +12,16 @@ from autograder.exercises._flash_attention_triton import (
     BY_ABSORB,
     PRELUDE,
     STEM,
+    TILE,
     TILE_BYTES,
     attention_case,
     exact,
     forward_problem,
     moved,
+    nan_where,
     seen_by_all,
     seen_causally,
+    spread,
     tolerance,
     walk,
     walk_first_head,
@@ -38,6 +41,46 @@ def _top_left(arguments: Arguments) -> torch.Tensor:
     return seen_by_all(arguments).tril()
 
 
+def _own_token_hidden(arguments: Arguments) -> torch.Tensor:
+    return seen_by_all(arguments).tril(_ahead(arguments) - 1)
+
+
+def _turned_ahead(arguments: Arguments) -> torch.Tensor:
+    return seen_by_all(arguments).tril(-_ahead(arguments)) & _before(
+        arguments, -_ahead(arguments)
+    )
+
+
+def _ahead(arguments: Arguments) -> int:
+    q, k = tensor(arguments, "q"), tensor(arguments, "k")
+    return k.shape[2] - q.shape[2]
+
+
+def _before(arguments: Arguments, ahead: int) -> torch.Tensor:
+    """Say which keys lie before the loop's end, with so many ahead of the rows."""
+    q, k = tensor(arguments, "q"), tensor(arguments, "k")
+    rows = torch.arange(q.shape[2], device=q.device)[:, None]
+    stop = (rows // TILE + 1) * TILE + ahead
+    stop = -(-stop // TILE) * TILE  # the tile is loaded whole
+    return torch.arange(k.shape[2], device=q.device) < stop
+
+
+def _stops_too_early(arguments: Arguments) -> torch.Tensor:
+    return seen_causally(arguments) & _before(arguments, 0)
+
+
+def _of_batch_0(arguments: Arguments) -> Outputs:
+    k, v = (t[:1].expand_as(t) for t in spread(arguments))
+    return walk(arguments, seen_causally, k=k, v=v)
+
+
+def _zeros_from_n(arguments: Arguments) -> Outputs:
+    n = tensor(arguments, "q").shape[2]
+    k, v = (t.clone() for t in spread(arguments))
+    k[:, :, n:], v[:, :, n:] = 0, 0
+    return walk(arguments, seen_causally, k=k, v=v)
+
+
 def _grouped_hidden(generator: torch.Generator) -> Iterator[Case]:
     def some(low: int, high: int) -> int:
         return int(torch.randint(low, high, (), generator=generator))
@@ -45,6 +88,13 @@ def _grouped_hidden(generator: torch.Generator) -> Iterator[Case]:
     n = some(2, 70)
     yield attention_case(n, 32, heads=6, kv_heads=2, keys=n + some(1, 60))
     yield attention_case(some(65, 100), 16, heads=3, kv_heads=1, keys=some(100, 140))
+
+
+def _nan_in_dead_rows(
+    arguments: Arguments, seen: Callable[[Arguments], torch.Tensor]
+) -> Outputs:
+    out = walk(arguments, seen)["out"]
+    return {"out": nan_where(out, ~seen(arguments).any(-1))}
 
 
 # Two query heads, 128 new queries after 128 old keys: 3 and 4 tiles of keys.
@@ -94,6 +144,36 @@ FLASH_GQA = Exercise(
             lambda a: walk(a, _top_left),
             "Query i sees keys 0 to i, as if there were no tokens before: it is token "
             "keys - n + i.",
+        ),
+        NearMiss(
+            "own token hidden",
+            lambda a: _nan_in_dead_rows(a, _own_token_hidden),
+            "A query does not see its own token: the comparison is cols <= rows + "
+            "ahead.",
+        ),
+        NearMiss(
+            "ahead upside down",
+            lambda a: _nan_in_dead_rows(a, _turned_ahead),
+            "The older tokens are taken away, not added: query i is token keys - n + "
+            "i.",
+        ),
+        NearMiss(
+            "stops too early",
+            lambda a: walk(a, _stops_too_early),
+            "The loop stops as if there were no tokens before: the last query of the "
+            "program sees keys - n more than its own number.",
+        ),
+        NearMiss(
+            "first batch for all",
+            _of_batch_0,
+            "Every batch reads the keys and values of the first: those of batch b "
+            "begin b * kv_heads heads further on.",
+        ),
+        NearMiss(
+            "zeros from n",
+            _zeros_from_n,
+            "Keys from n on are loaded as zeros: there are `keys` of them, and that is "
+            "where load_rows stops.",
         ),
         NearMiss(
             "not causal",

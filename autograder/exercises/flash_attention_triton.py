@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -19,9 +21,11 @@ from autograder.exercises._flash_attention_triton import (
     attention_case,
     exact,
     forward_problem,
+    last_tile_alone,
     made_in_triton,
     moved,
     nan_where,
+    nothing_but_nan,
     seen_by_all,
     seen_causally,
     spread,
@@ -64,6 +68,67 @@ _FULL_CASES = (
     attention_case(130, 16, regime="large"),
 )
 
+_LAST_TILE = (
+    "out holds the last tile's keys alone, normalised: either most is returned as it "
+    "came, so that exp(most - new) is 0 in every tile; or the three begin anew in "
+    "each. End with most = new, and hand on what the tile before returned."
+)
+
+
+def _in_tiles(arguments: Arguments, slip: str) -> Outputs:
+    """Do the online softmax by 64 x 64 tiles, with a slip of dimensions in them."""
+    q, k, v = (tensor(arguments, name).float() for name in "qkv")
+    n = q.shape[2]
+    pad = torch.nn.functional.pad
+    q, k, v = (pad(x, (0, 0, 0, -n % TILE)) for x in (q, k, v))
+    q = q.unflatten(2, (-1, TILE))
+    most = torch.full((*q.shape[:4], 1), -math.inf, device=q.device)
+    total, acc = torch.zeros_like(most), torch.zeros_like(q)
+    for first in range(0, n, TILE):
+        tile = slice(first, first + TILE)
+        s = q @ k[:, :, None, tile].mT * q.shape[-1] ** -0.5
+        hidden = torch.arange(first, first + TILE, device=q.device) >= n
+        s = s.masked_fill(hidden, -math.inf)
+        high = s.amax(-2)[..., None] if slip == "of columns" else s.amax(-1, True)
+        high = s.amax((-2, -1), True) if slip == "of all" else high
+        new = torch.maximum(most, high)
+        p = torch.exp(s - (new.mT if slip == "across" else new))
+        shrink = torch.exp(most - new)
+        total = total * shrink
+        total += p.sum(-2)[..., None] if slip == "down" else p.sum(-1, True)
+        acc = acc * shrink + p.half().float() @ v[:, :, None, tile]
+        most = new
+    return {"out": (acc / total).flatten(2, 3)[:, :, :n]}
+
+
+_DIMENSIONS = tuple(
+    NearMiss(slip, partial(_in_tiles, slip=slip), message)
+    for slip, message in (
+        (
+            "of columns",
+            "The maximum is taken over the queries: s is (ROWS, COLS), and each query "
+            "needs the largest of its own row, tl.max(s, 1).",
+        ),
+        (
+            "of all",
+            "One maximum serves all queries of the tile, and where one's logits are "
+            "far lower its weights vanish: each needs that of its own row, "
+            "tl.max(s, 1).",
+        ),
+        (
+            "across",
+            "Each column of s is made relative to another query's maximum: a vector "
+            "lies along the columns unless it is told otherwise. new[:, None] is one "
+            "number a row.",
+        ),
+        (
+            "down",
+            "total adds the weights of a key over all queries: each query needs the "
+            "sum of its own row, tl.sum(p, 1).",
+        ),
+    )
+)
+
 ABSORB_TILE = Exercise(
     id="absorb_tile",
     stem=STEM,
@@ -86,7 +151,12 @@ ABSORB_TILE = Exercise(
     cases=_FULL_CASES,
     hidden=_hidden,
     tolerance=tolerance(seen_by_all),
-    near_misses=(*walk_misses(seen_by_all), TAIL_SEEN),
+    near_misses=(
+        *walk_misses(seen_by_all),
+        NearMiss("last tile alone", last_tile_alone, _LAST_TILE),
+        *_DIMENSIONS,
+        TAIL_SEEN,
+    ),
     hints=(
         "Chapter 8's online softmax, for a tile: the new maximum, the weights relative "
         "to it, and one factor that brings all that was summed before to it.",
@@ -117,6 +187,90 @@ def _in_whole_tiles(arguments: Arguments) -> torch.Tensor:
 def _in_the_first_tile(arguments: Arguments) -> torch.Tensor:
     return _below(arguments, TILE)
 
+
+def _begun_at(arguments: Arguments, starts: range) -> Outputs:
+    """Attend with tiles that begin at other keys: some count more than once."""
+    q, k, v = (tensor(arguments, name).double() for name in "qkv")
+    at = torch.arange(k.shape[2], device=k.device)
+    times = torch.zeros_like(at)
+    for start in starts:
+        times += (at >= start) & (at < start + TILE)
+    s = q @ k.mT * q.shape[3] ** -0.5 + times.log()
+    return {"out": torch.softmax(s, -1) @ v}
+
+
+def _tiles_counted(arguments: Arguments, up: bool) -> Outputs:
+    n = tensor(arguments, "k").shape[2]
+    return _begun_at(arguments, range((n + TILE - 1 if up else n) // TILE))
+
+
+def _from_head(arguments: Arguments, name: str) -> torch.Tensor:
+    """Return the keys or values of head 0 for every head."""
+    return tensor(arguments, name)[:, :1].expand_as(tensor(arguments, "q"))
+
+
+def _by_rows(arguments: Arguments, name: str) -> Outputs:
+    """Walk, and bring in each step what lies at the program's own rows."""
+    given = {n: tensor(arguments, n) for n in "qkv"}
+    n = given["q"].shape[2]
+    made = []
+    for first in range(0, n, TILE):
+        rows = slice(first, first + TILE)
+        own = given[name][:, :, rows]
+        own = torch.nn.functional.pad(own, (0, 0, 0, TILE - own.shape[2]))
+        again = own.repeat(1, 1, -(-n // TILE), 1)[:, :, :n]
+        tiled = {**given, "q": given["q"][:, :, rows], name: again}
+        made.append(exact({**arguments, **tiled}, seen_by_all))
+    return {"out": torch.cat(made, 2)}
+
+
+_COUNTED = (
+    "The tiles overlap: first goes up by 1, and cols takes COLS keys from there on. It "
+    "goes over keys, a tile at a time: tl.range(0, n, COLS)."
+)
+_SLIPS = (
+    NearMiss("last tile alone", last_tile_alone, _LAST_TILE),
+    NearMiss(
+        "nothing absorbed",
+        nothing_but_nan,
+        "Every number is NaN, 0 / 0: nothing was absorbed. absorb returns most, total "
+        "and acc anew: most, total, acc = absorb(...).",
+    ),
+    NearMiss(
+        "a tile a key",
+        lambda a: _begun_at(a, range(tensor(a, "k").shape[2])),
+        _COUNTED,
+    ),
+    NearMiss("tiles counted", lambda a: _tiles_counted(a, True), _COUNTED),
+    NearMiss("whole tiles counted", lambda a: _tiles_counted(a, False), _COUNTED),
+    NearMiss(
+        "first head's keys alone",
+        lambda a: walk(a, seen_by_all, k=_from_head(a, "k")),
+        "Every head reads the keys of head 0: a program's own begin at row `head`.",
+    ),
+    NearMiss(
+        "first head's values",
+        lambda a: walk(a, seen_by_all, v=_from_head(a, "v")),
+        "Every head reads the values of head 0: a program's own begin at row `head`.",
+    ),
+    NearMiss(
+        "keys and values exchanged",
+        lambda a: walk(a, seen_by_all, k=tensor(a, "v"), v=tensor(a, "k")),
+        "Keys and values have changed places: absorb takes q, k, v.",
+    ),
+    NearMiss(
+        "keys of the rows",
+        lambda a: _by_rows(a, "k"),
+        "Each step brings the same keys, those at the program's own rows: keys and "
+        "values are loaded at cols.",
+    ),
+    NearMiss(
+        "values of the rows",
+        lambda a: _by_rows(a, "v"),
+        "Each step brings the same values, those at the program's own rows: keys and "
+        "values are loaded at cols.",
+    ),
+)
 
 FLASH_TRITON = Exercise(
     id="flash_triton",
@@ -169,6 +323,7 @@ FLASH_TRITON = Exercise(
             lambda a: walk(a, seen_by_all, v=spread(a)[0]),
             "out is a mean of keys: v is loaded from v_ptr.",
         ),
+        *_SLIPS,
     ),
     hints=(
         "Five things happen with each tile: which columns, their keys, their values, "
@@ -213,6 +368,30 @@ def _with_dead_rows(arguments: Arguments, seen: Seen) -> Outputs:
     return {"out": nan_where(out, ~seen(arguments).any(-1))}
 
 
+def _diagonal_turned(arguments: Arguments) -> torch.Tensor:
+    n = tensor(arguments, "q").shape[2]
+    at = torch.arange(n, device=tensor(arguments, "q").device)
+    row, column = at[:, None], at[None, :]
+    ahead = column % TILE >= row % TILE
+    return (column // TILE < row // TILE) | ((column // TILE == row // TILE) & ahead)
+
+
+def _upside_down(arguments: Arguments) -> torch.Tensor:
+    return _diagonal_turned(arguments) & seen_by_all(arguments).triu()
+
+
+def _seen_upside_down(arguments: Arguments) -> Outputs:
+    out = walk(arguments, _upside_down, tail_only_last=True)["out"]
+    # All programs but the first meet a tile of which they see nothing: NaN.
+    late = torch.arange(out.shape[2], device=out.device) >= TILE
+    return {"out": nan_where(out, late)}
+
+
+def _diagonal_and_tail(arguments: Arguments) -> Outputs:
+    """Let the whole diagonal tile be seen, with what it holds past the end."""
+    return walk(arguments, _seen_in_whole_tiles, tail_only_last=True)
+
+
 CAUSAL_MISSES = (
     NearMiss(
         "not causal",
@@ -225,6 +404,24 @@ CAUSAL_MISSES = (
         lambda a: walk(a, _seen_in_whole_tiles),
         "In the tile on the diagonal a query sees keys after itself: the loop stops "
         "there, and within it the mask cols <= rows must cut.",
+    ),
+    NearMiss(
+        "the diagonal tile and the tail seen",
+        _diagonal_and_tail,
+        "In the tile on the diagonal a query sees keys after itself, those past the "
+        "end too. seen has a row for each query and a column for each key: cols[None, "
+        ":] <= rows[:, None].",
+    ),
+    NearMiss(
+        "upside down",
+        _seen_upside_down,
+        "The mask is upside down: query i sees the keys up to itself, cols <= rows.",
+    ),
+    NearMiss(
+        "the diagonal tile turned",
+        lambda a: walk(a, _diagonal_turned, tail_only_last=True),
+        "The mask is turned: seen has a row for each query and a column for each key, "
+        "cols[None, :] <= rows[:, None].",
     ),
     NearMiss(
         "own key hidden",
