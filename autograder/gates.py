@@ -36,8 +36,9 @@ from autograder.workers import InfrastructureError, Worker, WorkerEnded
 Progress = Callable[[str], None]
 
 _FINE = ("passed", "not checked", "not measured")
-# To tell known mistakes apart, further cases are tried for so long.
-_EXPLORE_S = 3.0
+# To see whether a known mistake explains further cases they are tried for so long; and
+# to tell several apart, on a machine that is busy.
+_EXPLORE_S, _TELL_APART_S = 3.0, 12.0
 
 
 def pass_through(run: Run, progress: Progress) -> list[Gate]:
@@ -201,9 +202,12 @@ def _known_mistake(
     """
     assert first.verdict is not None
     fitting = list(first.verdict.near_misses)
-    until = time.monotonic() + _EXPLORE_S
+    began = time.monotonic()
     for case, purpose in further if fitting else ():
-        if time.monotonic() > until:
+        spent = time.monotonic() - began
+        if spent > _TELL_APART_S and len(fitting) > 1:
+            return None  # not told apart: a wrong diagnosis is worse than none
+        if spent > _EXPLORE_S and len(fitting) < 2:
             break
         try:
             tried = run.try_case(worker, case, purpose)

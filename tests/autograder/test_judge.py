@@ -17,9 +17,9 @@ from small_exercises import (
     python_cell,
 )
 
-from autograder import exercises
+from autograder import exercises, gates
 from autograder import judge as judge_module
-from autograder.exercise import Count, Structure
+from autograder.exercise import Count, NearMiss, Structure
 from autograder.gates import instructions
 from autograder.judge import Judge
 from autograder.results import Result
@@ -238,3 +238,21 @@ def test_deadlines_leave_the_emulator_time_to_speak() -> None:
     assert SHORT.kernel < SHORT.case
     assert judge_module.Deadlines().kernel < judge_module.Deadlines().case
     assert issubclass(InfrastructureError, Exception)
+
+
+@pytest.mark.parametrize(("longest", "said"), [(60.0, "B."), (-1.0, "")])
+def test_mistakes_that_look_the_same_are_told_apart_or_not_named(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, longest: float, said: str
+) -> None:
+    """A busy machine's clock must not choose the first of them."""
+    monkeypatch.setattr(gates, "_EXPLORE_S", -1.0)
+    monkeypatch.setattr(gates, "_TELL_APART_S", longest)
+    misses = (
+        NearMiss("a", lambda a: {"out": a["x"] * (len(a["x"]) == 33)}, "This is A."),
+        NearMiss("b", lambda a: {"out": a["x"]}, "This is B."),
+    )
+    exercise = make_exercise("twice", near_misses=misses)
+    result = judge.grade(exercise, cells(twice=python_cell("return x")))
+    assert result.status == "failed" and "elements are wrong" in result.message
+    assert "This is A." not in result.message
+    assert ("This is B." in result.message) is bool(said)
