@@ -11,9 +11,13 @@ namespace kwemu {
 
 namespace {
 
+// The round that the compiler wrote out in front of a loop.
+constexpr uint32_t kInFront = kNone;
+
 // A lane that nobody saw come into a loop is in its first round.
 uint32_t round_of(const Lane& lane, uint32_t head) {
-    return head < lane.rounds.size() && lane.rounds[head] ? lane.rounds[head] : 1;
+    if (head >= lane.rounds.size() || !lane.rounds[head]) return 1;
+    return lane.rounds[head] == kInFront ? 0 : lane.rounds[head];
 }
 
 }  // namespace
@@ -25,7 +29,9 @@ int Flow::compare(uint32_t a, const Lane& one, uint32_t b, const Lane& other) {
     const std::vector<uint32_t>& y = nodes[b].heads;
     // What is about to begin a round counts as in it.
     auto rounds = [&](const Lane& lane, uint32_t node, uint32_t head) {
-        if (node == head && (lane.last == kNone || !is_in(lane.last, head))) return 1u;
+        bool outside = lane.last == kNone || !is_in(lane.last, head);
+        if (node == head && outside) return 1u;
+        if (outside && lane.last != kNone) return 0u;
         return round_of(lane, head) + (node == head);
     };
     for (size_t level = 0;; ++level) {
@@ -41,6 +47,14 @@ int Flow::compare(uint32_t a, const Lane& one, uint32_t b, const Lane& other) {
 
 void Flow::step(Lane& lane, uint32_t from, uint32_t to, const Turns& turns) {
     if (stale) compute();
+    if (from != kNone && !nodes[to].is_head) {
+        // To a way out of a loop, and not from within: out of the round in front of it.
+        for (uint32_t head : nodes[to].heads) {
+            if (is_in(from, head)) continue;
+            if (lane.rounds.size() < nodes.size()) lane.rounds.resize(nodes.size());
+            lane.rounds[head] = kInFront;
+        }
+    }
     if (!nodes[to].is_head) return;
     if (lane.rounds.size() < nodes.size()) lane.rounds.resize(nodes.size());
     uint32_t before = round_of(lane, to);

@@ -134,7 +134,8 @@ void Flow::add_ways_out(std::vector<uint32_t>& body) const {
             ++count[node];
             ++most[i];
             for (uint32_t to : nodes[node].after) {
-                if (seen[to]) continue;
+                // Not around another loop: there all comes before all.
+                if (seen[to] || nodes[to].place < nodes[node].place) continue;
                 seen[to] = 1;
                 open.push_back(to);
             }
@@ -148,12 +149,16 @@ void Flow::add_ways_out(std::vector<uint32_t>& body) const {
     if (meeting == kNone)
         meeting = exits[static_cast<size_t>(std::max_element(most.begin(), most.end()) -
                                             most.begin())];
+    const uint32_t first = nodes[body.front()].place;
     std::vector<uint32_t> open = exits;
     while (!open.empty()) {
         uint32_t node = open.back();
         open.pop_back();
         bool own = node != meeting && !inside[node] && !nodes[node].after.empty();
-        for (uint32_t before : nodes[node].before) own = own && inside[before];
+        // Where the compiler wrote the first round out in front of the loop, that round
+        // leaves by the same way.
+        for (uint32_t before : nodes[node].before)
+            own = own && (inside[before] || nodes[before].place < first);
         if (!own) continue;
         inside[node] = 1;
         body.push_back(node);
