@@ -25,12 +25,12 @@ from triton.experimental.gluon import language as gl
 import kernelwright as kw
 from benchmarks.candidates import backward as candidates
 from benchmarks.candidates import backward_fused
-from benchmarks.candidates.backward_emulator import Descriptor, Machine, Pointer
 from benchmarks.candidates.backward_ends import finish_kernel, prepare_kernel
 from benchmarks.candidates.backward_launch import LOG2E
 from benchmarks.candidates.backward_launch import backward_fused as launched
 from benchmarks.candidates.backward_triton import backward_triton_fused
 from solutions.flash_attention_triton.options import Causal, read_options
+from tests.gluon_machine import Descriptor, Machine, Pointer
 
 on_gpu = pytest.mark.gpu
 interpreted = pytest.mark.skipif(
@@ -188,7 +188,7 @@ def spoiled(old: str, new: str, folder: Path) -> types.ModuleType:
 def test_the_emulator_sees_mistakes(
     old: str, new: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("benchmarks.candidates.backward_emulator.PATIENCE", 2.0)
+    monkeypatch.setattr("tests.gluon_machine.PATIENCE", 2.0)
     given = given_for((1, 1, 1, 256, 200, "kv_len" not in old), low="kv_len" in old)
     try:
         found = emulated(given, True, module=spoiled(old, new, tmp_path))

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,13 +20,6 @@ pytest.importorskip("triton.experimental.gluon")
 from benchmarks._flash_attention_triton_errors import standard
 from benchmarks.candidates import __main__ as command
 from benchmarks.candidates import hopper_hd64
-from benchmarks.candidates.backward_emulator import (
-    Descriptor,
-    Machine,
-    Number,
-    Pointer,
-    number,
-)
 from benchmarks.candidates.forward import CANDIDATES, CHECKED, TIMED, exact, prepare
 from benchmarks.candidates.forward_model import (
     PASSED,
@@ -38,6 +30,7 @@ from benchmarks.candidates.forward_model import (
 )
 from benchmarks.candidates.interface import Proposal, Shape
 from solutions.flash_attention_triton.options import UNBOUNDED, read_options
+from tests.gluon_machine import Descriptor, Machine, Pointer, number
 
 KNOBS = [dict(one.run.keywords) for one in CANDIDATES]  # type: ignore[attr-defined]
 NAMES = [one.name for one in CANDIDATES]
@@ -94,31 +87,10 @@ class Forward(Machine):
         super().__init__(hopper_hd64, late, seed)
         self.names["_exp2_of_four"] = _exp2_of_four
 
-    def _language(self) -> SimpleNamespace:
-        language = super()._language()
-        language.full = lambda shape, value, dtype, layout: number(
-            torch.full(tuple(shape), value, dtype=dtype)
-        )
-        language.max = lambda x, axis: x.amax(axis)
-        language.sum = lambda x, axis: x.sum(axis)
-        language.log2 = torch.log2
-        language.store = _store
-        return language
-
-    def _multiply(
-        self, a: Any, b: Any, acc: Any, *, use_acc: bool = True, is_async: bool = False
-    ) -> Any:
-        product = super()._multiply(a, b, acc, use_acc=use_acc, is_async=is_async)
-        return product if is_async else self._wait_products(0, [product])
-
 
 def _exp2_of_four(x: torch.Tensor) -> Any:
     fourth = torch.arange(x.shape[1]) % 4 == 3
     return number(torch.where(fourth, polynomial(torch.Tensor(x)), torch.exp2(x)))
-
-
-def _store(to: Pointer, value: torch.Tensor, mask: torch.Tensor) -> None:
-    to.data[torch.as_tensor(to.at)[mask]] = torch.Tensor(value)[mask]
 
 
 def emulate(
@@ -158,9 +130,8 @@ CASES = (  # heads, kv_heads, q_len, kv_len, causal
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("knobs", KNOBS, ids=NAMES)
 def test_the_kernel_is_right_whatever_the_order(
-    knobs: dict[str, Any], late: bool, monkeypatch: pytest.MonkeyPatch
+    knobs: dict[str, Any], late: bool
 ) -> None:
-    monkeypatch.setattr(Number, "type", SimpleNamespace(layout=None), raising=False)
     torch.manual_seed(0)
     for many, kv_heads, q_len, kv_len, causal in CASES:
         q = torch.randn(1, many, q_len, 64) * 3

@@ -28,6 +28,8 @@ ROWS = 64
 class Number(torch.Tensor):
     """A tensor that divides as a GPU does, towards zero, and can be bitcast."""
 
+    type = types.SimpleNamespace(layout=None)  # type: ignore[assignment]
+
     def to(self, dtype: torch.dtype, bitcast: bool = False) -> Any:
         """Convert, or take the same bits for another dtype."""
         return self.view(dtype) if bitcast else super().to(dtype)
@@ -129,6 +131,10 @@ class Descriptor:
         return self.data[tuple(outer)][first : first + rows]
 
 
+def _store(to: Pointer, value: torch.Tensor, mask: torch.Tensor) -> None:
+    to.data[torch.as_tensor(to.at)[mask]] = torch.Tensor(value)[mask]
+
+
 class Product:
     """A wgmma that was asked for."""
 
@@ -199,7 +205,12 @@ class Machine:
             float32=torch.float32, int32=torch.int32, int64=torch.int64,
             arange=lambda a, b, layout=None: number(torch.arange(a, b)),
             zeros=lambda shape, dtype, layout: number(torch.zeros(shape, dtype=dtype)),
-            where=pick, exp2=torch.exp2, minimum=two("minimum"), maximum=two("maximum"),
+            full=lambda shape, value, dtype, layout: number(
+                torch.full(tuple(shape), value, dtype=dtype)
+            ),
+            max=lambda x, axis: x.amax(axis), sum=lambda x, axis: x.sum(axis),
+            where=pick, exp2=torch.exp2, log2=torch.log2,
+            minimum=two("minimum"), maximum=two("maximum"), store=_store,
             cdiv=lambda a, b: number((a + b - 1) // b), static_range=range,
             convert_layout=lambda value, layout: value,
             SliceLayout=lambda *a: None, DotOperandLayout=lambda *a: None,
@@ -281,12 +292,12 @@ class Machine:
     def _multiply(
         self, a: Any, b: Block, acc: Any, *, use_acc: bool = True,
         is_async: bool = False,
-    ) -> Product:  # fmt: skip
+    ) -> Any:  # fmt: skip
         product = Product(a, b, acc, use_acc)
         self.mine.asked.append(product)
         if not self.late:
             product.finish()
-        return product
+        return product if is_async else self._wait_products(0, [product])
 
     def _wait_products(self, pending: int, deps: Sequence[Any]) -> Any:
         asked = self.mine.asked
