@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 import kernelwright
 
@@ -20,12 +19,6 @@ import sys, types
 package = sys.modules["kernelwright"] = types.ModuleType("kernelwright")
 package.__path__ = [{str(Path(kernelwright.__file__).parent)!r}]
 """
-
-
-@pytest.fixture(autouse=True)
-def _same_numbers_every_time() -> None:
-    """Seed torch: which tests this process ran before must not choose the numbers."""
-    torch.manual_seed(20_261_122)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_silence_is_late():
     start = time.monotonic()
     with pytest.raises(Late):
         channel.ask({"op": "peer"}, within_s=0.05)
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 10  # a channel's own patience is 45 s
 
 
 @pytest.mark.parametrize(
