@@ -167,13 +167,21 @@ def _mend(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException, namespace: Namespace) -> BaseException:
-    """Return what Triton wrapped: its own error shows the launch, not the line."""
-    while type(error).__module__.startswith("triton") and error.__cause__ is not None:
-        frames = traceback.extract_tb(error.__cause__.__traceback__)
-        if not any(frame.filename in namespace.files for frame in frames):
-            break
-        error = error.__cause__
-    return error
+    """Return what Triton wrapped: its own error shows the launch, not the line.
+
+    Each function that calls another wraps once more, so the deepest error that passed
+    a line of the learner's is the one that says what was wrong there.
+    """
+    if not type(error).__module__.startswith("triton"):
+        return error
+    deepest, cause, seen = error, error.__cause__, {id(error)}
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        frames = traceback.extract_tb(cause.__traceback__)
+        if any(frame.filename in namespace.files for frame in frames):
+            deepest = cause
+        cause = cause.__cause__
+    return deepest
 
 
 def _wrong_launch(error: BaseException, message: str) -> str:

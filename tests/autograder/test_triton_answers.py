@@ -56,6 +56,19 @@ def test_torchs_sum_earns_nothing_without_a_launch(
     assert "no Triton kernel was launched" in result.message, result.message
 
 
+def test_an_error_in_a_function_that_the_kernel_calls_has_its_line(
+    judge: Judge,
+) -> None:
+    helper = "@triton.jit\ndef plus(x, y):\n    return x + z\n\n\n@triton.jit\ndef add_"
+    cell = ANSWER.replace("@triton.jit\ndef add_", helper)
+    cell = cell.replace("x + y, mask", "plus(x, y), mask")
+    exercise = all_exercises()["vector_add_triton"]
+    result = judge.grade(exercise, Cells({exercise.id: cell}))
+    assert (
+        "line 4 (`return x + z`): NameError: name 'z' is not defined" in result.message
+    ), result.message
+
+
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
