@@ -108,6 +108,15 @@ def test_a_sound_kernel_that_moves_little_earns_both(judge: Judge) -> None:
             "",
             {7, 9},
         ),
+        (  # and a race, which it leaves behind
+            64,
+            "int i = threadIdx.x;\n__shared__ float t[64];\nt[i] = i < n ? x[i] : 0;\n"
+            "if (i < n) __syncthreads();\nfloat v = t[63 - i];\n__syncthreads();\n"
+            "if (i < n) out[i] = 2 * x[i] + 0 * v;",
+            "divergent barrier",
+            "move it out of the branch",
+            {7},
+        ),
         (
             64,
             "int i = threadIdx.x;\nif (i < n) out[i] = 2 * x[i];\n"
