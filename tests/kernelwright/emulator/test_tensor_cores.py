@@ -182,3 +182,22 @@ __global__ void k(const float* a, const float* b, float* c) {
     kernel("k", 1, 32, a, b, c)
     exact = a.astype(float) @ b
     assert 0 < np.abs(c - exact).max() < 2e-2
+
+
+def test_sums_that_nobody_began_are_nan(build):
+    kernel = build(
+        """#include <mma.h>
+using namespace nvcuda;
+__global__ void k(const __half* a, float* out) {
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> left;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::row_major> right;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
+    wmma::load_matrix_sync(left, a, 16);
+    wmma::load_matrix_sync(right, a, 16);
+    wmma::mma_sync(sum, left, right, sum);
+    wmma::store_matrix_sync(out, sum, 16, wmma::mem_row_major);
+}"""
+    )
+    out = np.zeros((16, 16), np.float32)
+    kernel("k", 1, 32, np.ones((16, 16), np.float16), out)
+    assert np.isnan(out).all()

@@ -69,6 +69,12 @@ class fragment {
     static constexpr int num_elements = rows * columns / 32;
     enum { num_storage_elements = num_elements };
     storage_element_type x[num_elements];
+
+    // What registers hold before they are written is anything. NaN shows in every sum
+    // that a fill_fragment should have begun; what lay on the stack may well be 0.
+    fragment() {
+        if constexpr (!is_a && !is_b) __builtin_memset(x, 0xff, sizeof x);
+    }
 };
 
 template <class Fragment, class V>
