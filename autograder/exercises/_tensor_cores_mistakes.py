@@ -74,7 +74,20 @@ def _row_as_elements(a: torch.Tensor) -> torch.Tensor:
     return a.flatten()[read.clamp(max=max(0, a.numel() - 1)).to(a.device)]
 
 
+def _product(arguments: Arguments) -> torch.Tensor:
+    a, b = matrices(arguments)
+    return a @ b
+
+
 ONE_TILE = (
+    NearMiss(
+        "sum never begun",
+        # So the emulator begins an accumulator; on a GPU it may be any number.
+        lambda arguments: {"c": torch.full_like(_product(arguments), torch.nan)},
+        "c is NaN all over: the first product is added to a `sum` in which nothing was "
+        "put. A fragment is registers, and what they hold before is anything: fill it "
+        "with zeros before the loop.",
+    ),
     NearMiss(
         "first step",
         columns_kept(lambda at, k: at < 16),
