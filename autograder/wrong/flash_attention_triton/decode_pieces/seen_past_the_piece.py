@@ -1,8 +1,21 @@
 # expect: behind a piece's end take part
 @triton.jit
-def split_kernel(q_ptr, k_ptr, v_ptr, lengths_ptr, part_ptr, lse_ptr,
-                 kv_heads, group, capacity, scale, SPLITS: tl.constexpr,
-                 D: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+def split_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    lengths_ptr,
+    part_ptr,
+    lse_ptr,
+    kv_heads,
+    group,
+    capacity,
+    scale,
+    SPLITS: tl.constexpr,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
     """Own one piece of a KV head's cache, for all heads that share it."""
     piece, plane = tl.program_id(0), tl.program_id(1)
     length = tl.load(lengths_ptr + plane // kv_heads)
@@ -33,6 +46,19 @@ def decode_pieces(q, k_cache, v_cache, lengths):
     part = torch.empty(batch * kv_heads, 4, 16, d, device=q.device)
     lse = torch.empty(batch * kv_heads, 4, 16, device=q.device)
     split_kernel[(4, batch * kv_heads)](
-        q, k_cache, v_cache, lengths, part, lse, kv_heads,
-        heads // kv_heads, capacity, d**-0.5, SPLITS=4, D=d, ROWS=16, COLS=64)
+        q,
+        k_cache,
+        v_cache,
+        lengths,
+        part,
+        lse,
+        kv_heads,
+        heads // kv_heads,
+        capacity,
+        d**-0.5,
+        SPLITS=4,
+        D=d,
+        ROWS=16,
+        COLS=64,
+    )
     return part, lse

@@ -1,7 +1,14 @@
 # expect: it weighs 2^lse
 @triton.jit
-def combine_kernel(part_ptr, lse_ptr, out_ptr, group, SPLITS: tl.constexpr,
-                   D: tl.constexpr, ROWS: tl.constexpr):
+def combine_kernel(
+    part_ptr,
+    lse_ptr,
+    out_ptr,
+    group,
+    SPLITS: tl.constexpr,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """Own one query head; part (SPLITS, D), lse (SPLITS,): its pieces."""
     plane, r = tl.program_id(0), tl.program_id(1)
     s, d = tl.arange(0, SPLITS), tl.arange(0, D)
@@ -20,6 +27,5 @@ def decode_split_kv(q, k_cache, v_cache, lengths):
     out = torch.empty_like(q)
     planes, d = part.shape[0], q.shape[2]
     group = q.shape[0] * q.shape[1] // planes
-    combine_kernel[(planes, group)](part, lse, out, group, SPLITS=4, D=d,
-                                    ROWS=16)
+    combine_kernel[(planes, group)](part, lse, out, group, SPLITS=4, D=d, ROWS=16)
     return out

@@ -1,7 +1,21 @@
 # expect: that factor belongs to exp2
 @triton.jit
-def walk(q, k_ptr, v_ptr, most, total, acc, rows, start, stop, n, scale,
-         D: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr):
+def walk(
+    q,
+    k_ptr,
+    v_ptr,
+    most,
+    total,
+    acc,
+    rows,
+    start,
+    stop,
+    n,
+    scale,
+    D: tl.constexpr,
+    COLS: tl.constexpr,
+    EDGE: tl.constexpr,
+):
     """Absorb keys start to stop; EDGE: not every query sees them all."""
     c, d = tl.arange(0, COLS), tl.arange(0, D)
     for first in tl.range(start, stop, COLS):
@@ -26,8 +40,17 @@ def walk(q, k_ptr, v_ptr, most, total, acc, rows, start, stop, n, scale,
 
 
 @triton.jit
-def fast_kernel(q_ptr, k_ptr, v_ptr, out_ptr, n, scale,
-                D: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+def fast_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    out_ptr,
+    n,
+    scale,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
     """Own ROWS queries: whole tiles first, then those at the diagonal."""
     d = tl.arange(0, D)
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest first
@@ -41,10 +64,12 @@ def fast_kernel(q_ptr, k_ptr, v_ptr, out_ptr, n, scale,
     whole = block * ROWS // COLS * COLS
     stop = tl.minimum(n, (block + 1) * ROWS)
     k_head, v_head = k_ptr + head, v_ptr + head
-    most, total, acc = walk(q, k_head, v_head, most, total, acc, rows,
-                            0, whole, n, scale, D, COLS, False)
-    most, total, acc = walk(q, k_head, v_head, most, total, acc, rows,
-                            whole, stop, n, scale, D, COLS, True)
+    most, total, acc = walk(
+        q, k_head, v_head, most, total, acc, rows, 0, whole, n, scale, D, COLS, False
+    )
+    most, total, acc = walk(
+        q, k_head, v_head, most, total, acc, rows, whole, stop, n, scale, D, COLS, True
+    )
     out = acc / total[:, None]
     tl.store(out_ptr + at, out.to(q.dtype), mask=rows[:, None] < n)
 
@@ -55,6 +80,17 @@ def flash_fast(q, k, v):
     out = torch.empty_like(q)
     rows, cols, stages = 128, 128 if d > 64 else 64, 3
     grid = (triton.cdiv(n, rows), batch * heads)
-    fast_kernel[grid](q, k, v, out, n, d**-0.5 * 1.4426950408889634, D=d,
-                      ROWS=rows, COLS=cols, num_warps=8, num_stages=stages)
+    fast_kernel[grid](
+        q,
+        k,
+        v,
+        out,
+        n,
+        d**-0.5 * 1.4426950408889634,
+        D=d,
+        ROWS=rows,
+        COLS=cols,
+        num_warps=8,
+        num_stages=stages,
+    )
     return out

@@ -1,8 +1,19 @@
 # expect: as if there were no tokens before
 @triton.jit
-def grouped_kernel(q_ptr, k_ptr, v_ptr, out_ptr, heads, kv_heads, n, keys,
-                   scale, D: tl.constexpr, ROWS: tl.constexpr,
-                   COLS: tl.constexpr):
+def grouped_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    out_ptr,
+    heads,
+    kv_heads,
+    n,
+    keys,
+    scale,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
     """Own ROWS queries of a query head; the last one sees the last key."""
     b, h = tl.program_id(1) // heads, tl.program_id(1) % heads
     queries = (b * heads + h) * n
@@ -28,6 +39,7 @@ def flash_gqa(q, k, v):
     kv_heads, keys = k.shape[1:3]
     out = torch.empty_like(q)
     grid = (triton.cdiv(n, 64), batch * heads)
-    grouped_kernel[grid](q, k, v, out, heads, kv_heads, n, keys, d**-0.5,
-                         D=d, ROWS=64, COLS=64)
+    grouped_kernel[grid](
+        q, k, v, out, heads, kv_heads, n, keys, d**-0.5, D=d, ROWS=64, COLS=64
+    )
     return out

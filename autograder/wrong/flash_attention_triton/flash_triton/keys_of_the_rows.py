@@ -1,7 +1,16 @@
 # expect: loaded at cols
 @triton.jit
-def flash_kernel(q_ptr, k_ptr, v_ptr, out_ptr, n, scale,
-                 D: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+def flash_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    out_ptr,
+    n,
+    scale,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
     """Own ROWS queries of one head; walk over its keys, COLS at a time."""
     head = tl.program_id(1) * n
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)

@@ -1,7 +1,16 @@
 # expect: The mask is turned
 @triton.jit
-def causal_kernel(q_ptr, k_ptr, v_ptr, out_ptr, n, scale,
-                  D: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+def causal_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    out_ptr,
+    n,
+    scale,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
     """Own ROWS queries of one head; query i sees the keys j <= i."""
     head = tl.program_id(1) * n
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
