@@ -87,7 +87,7 @@ run_of() {
     columns) run=("$PYTHON" -m benchmarks.reduction --rounds 3 --check) ;;
     candidates)
       [[ -e benchmarks/candidates/__main__.py ]] || return 1
-      run=("$PYTHON" -m benchmarks.candidates)
+      run=("$PYTHON" -m benchmarks.candidates --out "$room")
       ;;
     attention-tests)
       run=(
