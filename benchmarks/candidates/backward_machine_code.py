@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import triton
-from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from benchmarks.candidates.backward_fused import fused_kernel
+from benchmarks.candidates.machine_code import disassembled, for_hopper, loops
 
-TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 KINDS = {"bf16": gl.bfloat16, "fp16": gl.float16}
 WORDS = {
     "wgmma": "HGMMA", "wgmma_waits": "WARPGROUP.DEPBAR", "exponentials": "MUFU.EX2",
@@ -79,44 +75,20 @@ def compiled(
     place = fused_kernel.arg_names.index
     constants = {(place(name),): value for name, value in known.items()}
     aligned = {(place("sum_ptr"),): [["tt.divisibility", 16]]}
-    source = GluonASTSource(fused_kernel, types, constants, aligned)
-    target = GPUTarget("cuda", 90, 32)
-    return triton.compile(source, target=target, options={"num_warps": 4})
+    return for_hopper(GluonASTSource(fused_kernel, types, constants, aligned))
 
 
 def counted(kernel: triton.compiler.CompiledKernel) -> dict[str, Any]:
     """Count registers, memory, and instructions of the loops over tiles of queries."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(kernel.asm["cubin"])
-        file.flush()
-
-        def dump(what: str) -> str:
-            command = [str(TOOLS / "cuobjdump"), what, file.name]
-            return subprocess.run(
-                command, capture_output=True, text=True, check=True
-            ).stdout
-
-        sass, usage = dump("-sass"), dump("-res-usage")
-    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
-    assert found is not None, usage
+    code = disassembled(kernel)
     steps = [
-        loop for loop in map(count_words, loops(sass))
+        loop for loop in map(count_words, loops(code.sass))
         if (loop["wgmma"], loop["exponentials"]) == (32, 32) and loop["adds"] in (0, 8)
     ]  # fmt: skip
     return {
-        "registers": int(found[1]), "stack_bytes": int(found[2]),
+        "registers": code.registers, "stack_bytes": code.stack_bytes,
         "shared_bytes": kernel.metadata.shared, "steps": steps,
     }  # fmt: skip
-
-
-def loops(sass: str) -> Iterator[list[str]]:
-    """Yield the instructions between every jump back and where it goes."""
-    lines = re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", sass)
-    places = {int(at, 16): n for n, (at, _) in enumerate(lines)}
-    for n, (at, text) in enumerate(lines):
-        jump = re.search(r"BRA.* 0x([0-9a-f]+)", text)
-        if jump and int(jump[1], 16) < int(at, 16):
-            yield [text for _, text in lines[places[int(jump[1], 16)] : n + 1]]
 
 
 def count_words(loop: list[str]) -> dict[str, int]:

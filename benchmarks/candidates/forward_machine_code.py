@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from typing import Any
 
 import triton
-from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from benchmarks.candidates.backward_machine_code import TOOLS, loops
 from benchmarks.candidates.forward import CANDIDATES
 from benchmarks.candidates.hopper_hd64 import REGISTERS, _forward_kernel
+from benchmarks.candidates.machine_code import disassembled, for_hopper, loops
 from solutions.flash_attention_triton import hopper
 
 
@@ -60,34 +57,21 @@ def _compiled(kernel: Any, constants: dict[str, Any]) -> triton.compiler.Compile
         **dict.fromkeys(constants, "constexpr"),
     }  # fmt: skip
     signature = {name: types.get(name, "i32") for name in kernel.arg_names}
-    source = GluonASTSource(kernel, signature, constants)
-    target = GPUTarget("cuda", 90, 32)
-    return triton.compile(source, target=target, options={"num_warps": 4})
+    return for_hopper(GluonASTSource(kernel, signature, constants))
 
 
 def counted(kernel: triton.compiler.CompiledKernel) -> dict[str, Any]:
     """Count registers, memory and instructions."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(kernel.asm["cubin"])
-        file.flush()
-
-        def dump(what: str) -> str:
-            command = [str(TOOLS / "cuobjdump"), what, file.name]
-            return subprocess.run(
-                command, capture_output=True, text=True, check=True
-            ).stdout
-
-        sass, usage = dump("-sass"), dump("-res-usage")
-    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
-    assert found is not None, usage
+    code = disassembled(kernel)
+    changed = re.findall(r"USETMAXREG[^;]* 0x(\w+)", code.sass)
     return {
-        "registers_at_start": int(found[1]),
-        "registers": [int(n, 16) for n in re.findall(r"USETMAXREG[^;]* 0x(\w+)", sass)],
-        "stack_bytes": int(found[2]),
-        "spills": len(re.findall(r"\b(?:LDL|STL)\b", sass)),
+        "registers_at_start": code.registers,
+        "registers": [int(number, 16) for number in changed],
+        "stack_bytes": code.stack_bytes,
+        "spills": len(re.findall(r"\b(?:LDL|STL)\b", code.sass)),
         "shared_bytes": kernel.metadata.shared,
         "warps": kernel.metadata.num_warps,
-        "loops": [dict(kinds) for kinds in whole_tiles(sass)],
+        "loops": [dict(kinds) for kinds in whole_tiles(code.sass)],
     }
 
 

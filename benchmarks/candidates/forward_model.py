@@ -28,9 +28,9 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.candidates.backward_machine_code import TOOLS
 from benchmarks.candidates.forward import CANDIDATES
 from benchmarks.candidates.forward_machine_code import compiled, compiled_solution
+from benchmarks.candidates.machine_code import TOOLS
 
 MEASURED = {(64, False): 1051, (64, True): 1043, (128, False): 1298, (128, True): 1314}
 """Cycles a tile, by head_dim and turns: the products' 512 or 1024 over tensor_share."""

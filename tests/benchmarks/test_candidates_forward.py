@@ -29,8 +29,8 @@ from benchmarks.candidates.forward_model import (
     read,
 )
 from benchmarks.candidates.interface import Proposal, Shape
-from solutions.flash_attention_triton.options import UNBOUNDED, read_options
-from tests.gluon_machine import Descriptor, Machine, Pointer, number
+from tests.gluon_forward import emulated
+from tests.gluon_machine import Machine, number
 
 KNOBS = [dict(one.run.keywords) for one in CANDIDATES]  # type: ignore[attr-defined]
 NAMES = [one.name for one in CANDIDATES]
@@ -93,33 +93,6 @@ def _exp2_of_four(x: torch.Tensor) -> Any:
     return number(torch.where(fourth, polynomial(torch.Tensor(x)), torch.exp2(x)))
 
 
-def emulate(
-    heads: list[torch.Tensor], causal: Any, late: bool, knobs: dict[str, Any]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run every program of the kernel on float32 tensors; return out and lse."""
-    q, k, v = heads
-    batch, many, q_len, width = q.shape
-    options = read_options(
-        q, k, v, mask=None, key_padding_mask=None, causal=causal, scale=None,
-        window=None, dropout_p=0.0, seed=None,
-    )  # fmt: skip
-    out, lse = torch.full_like(q, torch.nan), torch.full(q.shape[:3], torch.nan)
-    consumers, block_n = knobs["consumers"], knobs["block_n"]
-    rows, keys = [1, 1, 64, width], [1, 1, block_n, width]
-    bounded = options.bounded[1]
-    Forward(late, seed=q_len).launch(
-        "_forward_kernel", -(-q_len // (64 * consumers)) * batch * many, 2,
-        Descriptor(q, rows), Descriptor(k, keys), Descriptor(v, keys),
-        Descriptor(out, rows), Pointer(lse.view(-1)), many, many // k.shape[1], q_len,
-        k.shape[2], options.last if bounded else UNBOUNDED,
-        options.scale * hopper_hd64.LOG2E, D=width, BLOCK_N=block_n,
-        STAGES=knobs["stages"], CONSUMERS=consumers, BOUNDED=bounded,
-        IN_TURN=knobs.get("in_turn", False), POLY=knobs.get("poly", False),
-        REGISTERS=0,
-    )  # fmt: skip
-    return out, lse
-
-
 CASES = (  # heads, kv_heads, q_len, kv_len, causal
     (2, 1, 300, 700, False), (1, 1, 1, 1, False), (1, 1, 530, 530, True),
     (2, 2, 65, 600, True), (1, 1, 400, 130, True), (1, 1, 150, 901, "bottom-right"),
@@ -133,10 +106,12 @@ def test_the_kernel_is_right_whatever_the_order(
     knobs: dict[str, Any], late: bool
 ) -> None:
     torch.manual_seed(0)
+    launched = {"in_turn": False, "poly": False, **knobs}
     for many, kv_heads, q_len, kv_len, causal in CASES:
         q = torch.randn(1, many, q_len, 64) * 3
         k, v = torch.randn(2, 1, kv_heads, kv_len, 64)
-        out, lse = emulate([q, k, v], causal, late, knobs)
+        machine = Forward(late, seed=q_len)
+        out, lse = emulated(machine, (q, k, v), causal, launched)
         true, true_lse = standard(q.double(), k.double(), v.double(), causal=causal)
         far = 2e-4 if knobs.get("poly") else 2e-5
         torch.testing.assert_close(out.double(), true, rtol=far, atol=far)
