@@ -167,7 +167,8 @@ def _nobody(x: torch.Tensor) -> torch.Tensor:
 def _turned(x: torch.Tensor) -> torch.Tensor:
     """Return (outer * inner, length, 1): each sum's numbers side by side."""
     outer, length, inner = x.shape
-    return x.mT.reshape(outer * inner, length, 1)
+    # With one outer, reshape alone would be a view: still across memory.
+    return x.mT.contiguous().view(outer * inner, length, 1)
 
 
 def _wide(x: torch.Tensor) -> tl.dtype:

@@ -26,7 +26,7 @@ no_number = pytest.mark.filterwarnings(
 # (outer, length, inner): short, odd and long rows, rows in pieces, and across memory.
 THREES = [
     (1, 1, 1), (5, 7, 1), (3, 1000, 1), (2, 4097, 1), (2, 20_001, 1), (2, 40_003, 1),
-    (3, 5, 9), (1, 700, 33), (2, 1500, 3), (2, 6, 300),
+    (3, 5, 9), (1, 700, 33), (2, 1500, 3), (1, 1500, 3), (2, 6, 300),
 ]  # fmt: skip
 
 
