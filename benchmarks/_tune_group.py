@@ -273,7 +273,8 @@ def planned(
     found: list[tuple[Group, Named]] = []
     for data in groups:
         group = Group(**data)
-        named = _tune_settings.tried(group.columns, group.way)
+        width = getattr(torch, group.dtype).itemsize
+        named = _tune_settings.tried(group.columns, group.way, width)
         kept = {k: v for k, v in named.items() if (group.name, k) not in leave}
         found.append((group, kept))
     return found

@@ -18,7 +18,7 @@ import triton
 from solutions.softmax import launch
 
 PIECES = (4096, 8192, 16_384, 32_768)
-PIECE_WARPS = (8, 16, 32)
+PIECE_WARPS = (4, 8, 16, 32)
 ROW_WARPS = (4, 8, 16, 32)
 MOST_PIECES = 128
 """Fewer than an H200's 132 SMs: programs of a row that wait must all have one."""
@@ -29,12 +29,18 @@ LAUNCH_WARPS = 8
 A_THREAD, A_PROGRAM = 128, 48 * 1024
 """Widened numbers that registers hold: a thread has 255, an SM 65,536 in all."""
 
+BESIDE = (None, 16, 24)
+"""Most registers of a thread beside those that keep its piece; or no limit."""
+
+LEAST, MOST = 32, 128
+"""Limits outside of these: fewer do not let more programs run, more are none."""
+
 Form = Literal["whole", "together", "launches"]
 Way = Literal["forward", "backward"]
 ARRAYS: dict[Way, int] = {"forward": 1, "backward": 2}
 """Arrays whose numbers a program keeps: x; y and its gradient."""
 
-_NAMES = ("REGISTERS", "PIECE", "_PIECE_WARPS", "MOST_TOGETHER", "rows_plan")
+_NAMES = ("REGISTERS", "PIECE", "FORWARD", "BACKWARD", "MOST_TOGETHER", "rows_plan")
 _TODAY: dict[str, Any] = {name: getattr(launch, name) for name in _NAMES}
 
 
@@ -47,11 +53,13 @@ class Setting:
             (``together``); in pieces, a launch for each step (``launches``).
         warps: of a program.
         piece: numbers of a piece; 0 for whole rows.
+        registers: most of a thread, where pieces wait; ``None`` for no limit.
     """
 
     form: Form
     warps: int
     piece: int = 0
+    registers: int | None = None
 
     @property
     def name(self) -> str:
@@ -59,7 +67,8 @@ class Setting:
         if self.form == "whole":
             return f"whole rows, {self.warps} warps"
         how = "together" if self.form == "together" else "launch by launch"
-        return f"pieces of {self.piece}, {how}, {self.warps} warps"
+        name = f"pieces of {self.piece}, {how}, {self.warps} warps"
+        return name if self.registers is None else f"{name}, {self.registers} registers"
 
     def values(self) -> dict[str, Any]:
         """Return the launch's names with what this choice makes of them."""
@@ -70,11 +79,13 @@ class Setting:
                 "rows_plan": _with_warps(self.warps),
             }
         most = MOST_PIECES if self.form == "together" else 0
+        crews = dict.fromkeys((2, 4, 8), launch.Crew(self.warps, self.registers))
         return {
             **_TODAY,
             "REGISTERS": 0,
             "PIECE": self.piece,
-            "_PIECE_WARPS": self.warps,
+            "FORWARD": crews,
+            "BACKWARD": crews,
             "MOST_TOGETHER": most,
         }
 
@@ -108,21 +119,28 @@ def put(setting: Setting | None) -> None:
         setattr(launch, name, value)
 
 
-def of_today(length: int, way: Way) -> Setting:
-    """Return the setting that today's launch chooses for rows of a length."""
-    if ARRAYS[way] * length * 4 <= _TODAY["REGISTERS"]:
+def of_today(length: int, way: Way, width: int) -> Setting:
+    """Return the setting that today's launch chooses.
+
+    Args:
+        length: numbers of a row.
+        way: forward or backward.
+        width: bytes of a number.
+    """
+    if length * max(4, width) <= _TODAY["REGISTERS"]:
         return Setting("whole", _TODAY["rows_plan"](length)[2])
     piece = _TODAY["PIECE"]
     if triton.cdiv(length, piece) <= _TODAY["MOST_TOGETHER"]:
-        return Setting("together", _TODAY["_PIECE_WARPS"], piece)
+        crew = _TODAY[way.upper()][width]
+        return Setting("together", crew.warps, piece, crew.registers)
     return Setting("launches", LAUNCH_WARPS, piece)
 
 
-def tried(length: int, way: Way) -> dict[str, Setting | None]:
-    """Name what is tried for rows of a length, today's first (``None``)."""
-    today = of_today(length, way)
+def tried(length: int, way: Way, width: int) -> dict[str, Setting | None]:
+    """Name what is tried, today's first (``None``); arguments as of ``of_today``."""
+    today = of_today(length, way, width)
     named: dict[str, Setting | None] = {f"{TODAY}: {today.name}": None}
-    for one in _all():
+    for one in _all(ARRAYS[way] * width):
         if one != today and one.fits(length, way):
             named[one.name] = one
     return named
@@ -131,12 +149,17 @@ def tried(length: int, way: Way) -> dict[str, Setting | None]:
 TODAY = "today"
 
 
-def _all() -> Iterator[Setting]:
+def _all(width: int) -> Iterator[Setting]:
+    """Yield every setting; width is the bytes that are kept of a place in the row."""
     for warps in ROW_WARPS:
         yield Setting("whole", warps)
     for piece in PIECES:
         for warps in PIECE_WARPS:
-            yield Setting("together", warps, piece)
+            kept = piece * width // (4 * 32 * warps)
+            for beside in BESIDE:
+                most = None if beside is None else kept + beside
+                if most is None or LEAST <= most <= MOST:
+                    yield Setting("together", warps, piece, most)
         yield Setting("launches", LAUNCH_WARPS, piece)
 
 

@@ -18,8 +18,8 @@ The rungs, in the order in which the chapter climbs them (fp32 in CUDA C++):
     long_rows.py       rows cut into pieces, for programs that work side by side
 
 ``kernels.py`` is what ``softmax`` launches, and ``launch.py`` chooses: rows of up to
-32,768 (16,384 of fp64; half as many backward) stay in one program's registers, and of
-up to 524,288 in those of programs that wait for each other (``side_by_side.py``); still
+16,384 (8,192 of fp64) stay in one program's registers, and of up to 524,288 in those
+of programs that wait for each other (``side_by_side.py``); still
 longer ones are cut into pieces and read twice. Sums that run across memory are taken
 where they lie up to 1,024, and past that copied to lie along it.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 import torch
 import triton
@@ -10,10 +11,31 @@ import triton.language as tl
 
 from solutions.softmax import kernels, side_by_side
 
-REGISTERS = 128 * 1024
-"""Bytes of widened numbers that a program holds: rows of 32,768 in float32."""
+
+class Crew(NamedTuple):
+    """The threads of one program.
+
+    Args:
+        warps: how many.
+        registers: most that a thread takes, so that more programs fit on an SM; as
+            many as the compiler likes when absent.
+    """
+
+    warps: int
+    registers: int | None = None
+
+    def options(self) -> dict[str, int]:
+        """Return what Triton's launch is told."""
+        most = {} if self.registers is None else {"maxnreg": self.registers}
+        return {"num_warps": self.warps, **most}
+
+
+REGISTERS = 64 * 1024
+"""Bytes of widened numbers that a program holds: rows of 16,384 in float32."""
 PIECE = 8192
-_PIECE_WARPS = 16
+FORWARD: dict[int, Crew] = {2: Crew(4, 56), 4: Crew(8), 8: Crew(16)}
+BACKWARD: dict[int, Crew] = {2: Crew(8, 48), 4: Crew(8, 80), 8: Crew(16)}
+"""Who has a piece that waits, by the bytes of a number: the fastest on an H200."""
 MOST_TOGETHER = 64
 """Most pieces of one row that wait for each other; and no more than there are SMs."""
 MOST_DOWN = 1024
@@ -62,7 +84,7 @@ def backward_into(y: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) -> Non
 
     Cost: y and grad read once and out written once; rows of more than
     ``MOST_TOGETHER * PIECE`` numbers read twice, and without a GPU those of more than
-    half of ``REGISTERS`` bytes.
+    ``REGISTERS`` bytes.
     """
     outer, length, inner = y.shape
     wide = _wide(y)
@@ -79,7 +101,7 @@ def backward_into(y: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) -> Non
                 y, grad, out, length, inner, tiles,
                 COLS=columns, BLOCK=block, WIDE=wide, num_warps=warps,
             )  # fmt: skip
-        elif 2 * length * _wide_bytes(y) <= REGISTERS:
+        elif length * _wide_bytes(y) <= REGISTERS:
             block, rows, warps = rows_plan(length)
             kernels.rows_backward_kernel[(triton.cdiv(outer, rows),)](
                 y, grad, out, outer, length,
@@ -93,7 +115,7 @@ def rows_plan(length: int) -> tuple[int, int, int]:
     """Return the numbers of a row in registers, rows of a program, and its warps."""
     block = triton.next_power_of_2(length)
     rows = max(1, _TILE // block) if block <= 1024 else 1
-    return block, rows, min(16, max(4, block // 1024))
+    return block, rows, min(32, max(4, block // 512))  # 16 numbers a thread
 
 
 def _columns_plan(length: int, inner: int) -> tuple[int, int, int, int]:
@@ -110,8 +132,8 @@ def _forward_in_pieces(x: torch.Tensor, out: torch.Tensor) -> None:
     if _can_meet(x, pieces):
         side_by_side.forward_kernel[(rows * pieces,)](
             x, maxima, totals, _nobody(x), out, rows, length, pieces,
-            BLOCK=PIECE, ROOM=triton.next_power_of_2(pieces), WIDE=wide,
-            num_warps=_PIECE_WARPS,
+            BLOCK=PIECE, ROOM=_room(pieces), WIDE=wide, PACK=_to_a_register(x),
+            **FORWARD[x.element_size()].options(),
         )  # fmt: skip
         return
     tops, shares = x.new_empty((2, rows), dtype=_wide_dtype(x))
@@ -134,8 +156,9 @@ def _backward_in_pieces(y: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) 
     if _can_meet(y, pieces):
         side_by_side.backward_kernel[(rows * pieces,)](
             y, grad, products, _nobody(y), out, rows, length, pieces,
-            BLOCK=PIECE, ROOM=triton.next_power_of_2(pieces), WIDE=wide,
-            num_warps=_PIECE_WARPS,
+            BLOCK=PIECE, ROOM=_room(pieces), WIDE=wide,
+            PACK_Y=_to_a_register(y), PACK_GRAD=_to_a_register(grad),
+            **BACKWARD[max(y.element_size(), grad.element_size())].options(),
         )  # fmt: skip
         return
     kernels.products_kernel[(rows * pieces,)](
@@ -157,6 +180,16 @@ def _can_meet(x: torch.Tensor, pieces: int) -> bool:
         return pieces == 1
     sms = torch.cuda.get_device_properties(x.device).multi_processor_count
     return pieces <= min(MOST_TOGETHER, sms)
+
+
+def _room(pieces: int) -> int:
+    """Return the places for a row's sums: one compilation for most lengths."""
+    return max(MOST_TOGETHER, triton.next_power_of_2(pieces))
+
+
+def _to_a_register(x: torch.Tensor) -> int:
+    """Return how many numbers a register holds; 0 where there is nothing to pack."""
+    return 4 // x.element_size() if x.is_cuda else 0
 
 
 def _nobody(x: torch.Tensor) -> torch.Tensor:

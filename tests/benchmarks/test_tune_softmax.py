@@ -47,16 +47,18 @@ def outlives_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_todays_comes_first_and_once() -> None:
-    named = tried(65_536, "forward")
-    assert next(iter(named)) == "today: pieces of 8192, together, 16 warps"
-    assert named["today: pieces of 8192, together, 16 warps"] is None
-    assert "pieces of 8192, together, 16 warps" not in named
+    named = tried(65_536, "forward", 2)
+    today = "pieces of 8192, together, 4 warps, 56 registers"
+    assert next(iter(named)) == f"today: {today}"
+    assert named[f"today: {today}"] is None
+    assert today not in named
+    assert "pieces of 8192, together, 4 warps" in named
     assert "pieces of 4096, launch by launch, 8 warps" in named
 
 
 @pytest.mark.parametrize(("length", "way"), [(8192, "forward"), (262_144, "backward")])
 def test_no_setting_asks_for_more_than_registers(length: int, way: Any) -> None:
-    for setting in tried(length, way).values():
+    for setting in tried(length, way, 4).values():
         if setting is None:
             continue
         numbers = (setting.piece or length) * _tune_settings.ARRAYS[way]
@@ -64,7 +66,7 @@ def test_no_setting_asks_for_more_than_registers(length: int, way: Any) -> None:
 
 
 def test_programs_that_wait_fit_on_the_gpu_together() -> None:
-    for name, setting in tried(2**20, "forward").items():
+    for name, setting in tried(2**20, "forward", 2).items():
         if setting and setting.form == "together":
             assert 2**20 // setting.piece <= _tune_settings.MOST_PIECES < 132, name
 
@@ -75,7 +77,10 @@ def test_a_setting_is_what_the_launch_then_uses() -> None:
     assert launch.rows_plan(8192) == (8192, 1, 32)
     assert launch.REGISTERS > 4 * 2**20
     _tune_settings.put(Setting("together", 8, 4096))
-    assert (launch.PIECE, launch._PIECE_WARPS, launch.REGISTERS) == (4096, 8, 0)
+    assert (launch.PIECE, launch.REGISTERS) == (4096, 0)
+    assert set(launch.FORWARD.values()) == {launch.Crew(8)}
+    _tune_settings.put(Setting("together", 4, 8192, 56))
+    assert launch.BACKWARD[2].options() == {"num_warps": 4, "maxnreg": 56}
     assert launch.MOST_TOGETHER == 128
     _tune_settings.put(Setting("launches", 8, 16_384))
     assert (launch.PIECE, launch.MOST_TOGETHER) == (16_384, 0)
@@ -85,8 +90,9 @@ def test_a_setting_is_what_the_launch_then_uses() -> None:
 
 @pytest.mark.parametrize("length", [1024, 8192, 32_768, 65_536, 262_144, 2**20])
 @pytest.mark.parametrize("way", ["forward", "backward"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_todays_setting_is_the_launchs_own_choice(
-    length: int, way: Any, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, length: int, way: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ask the launch itself, on a GPU of 132 SMs, which kernel it takes."""
     seen: list[tuple[str, dict[str, Any]]] = []
@@ -105,7 +111,7 @@ def test_todays_setting_is_the_launchs_own_choice(
     monkeypatch.setattr(
         launch, "_can_meet", lambda x, pieces: pieces <= min(launch.MOST_TOGETHER, 132)
     )
-    tensors = [torch.empty(2, length, device="meta") for _ in range(3)]
+    tensors = [torch.empty(2, length, dtype=dtype, device="meta") for _ in range(3)]
     _tune_settings.run(None, way, *tensors[: 1 + _tune_settings.ARRAYS[way]])
     first, given = seen[0]
     form = "launches"
@@ -114,8 +120,8 @@ def test_todays_setting_is_the_launchs_own_choice(
     elif first in ("forward_kernel", "backward_kernel"):
         form = "together"
     piece = 0 if form == "whole" else given["BLOCK"]
-    wanted = Setting(form, given["num_warps"], piece)  # type: ignore[arg-type]
-    assert _tune_settings.of_today(length, way) == wanted
+    wanted = Setting(form, given["num_warps"], piece, given.get("maxnreg"))  # type: ignore[arg-type]
+    assert _tune_settings.of_today(length, way, dtype.itemsize) == wanted
 
 
 # --- one group, with the kernels interpreted ----------------------------------------
@@ -212,7 +218,7 @@ def test_every_group_runs_through_on_paper(
     assert len({group.name for group in todo}) == len(todo)
     plan = {
         "groups": [group.to_json() for group in todo],
-        "skip": [[todo[0].name, next(iter(tried(8192, "forward")))]],
+        "skip": [[todo[0].name, next(iter(tried(8192, "forward", 2)))]],
         "rounds": 2,
         "until": time.time() + 60,
     }
@@ -227,7 +233,9 @@ def test_every_group_runs_through_on_paper(
     assert log.done == {group.name for group in todo}
     for group in todo:
         names = [row["name"] for row in log.rows[group.name]]
-        settings = list(tried(group.columns, group.way))
+        settings = list(
+            tried(group.columns, group.way, getattr(torch, group.dtype).itemsize)
+        )
         peers = list(tuning.PEERS if group.peers else tuning.PEERS[:1])
         assert names == peers + settings[group is todo[0] :]
 

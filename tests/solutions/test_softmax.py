@@ -106,8 +106,9 @@ def test_every_row_sums_to_one() -> None:
 
 
 def test_pieces_are_for_rows_that_registers_do_not_hold() -> None:
-    assert launch.REGISTERS // 4 == 32_768
-    assert launch.rows_plan(32_768) == (32_768, 1, 16)
+    assert launch.REGISTERS // 4 == 16_384
+    assert launch.rows_plan(16_384) == (16_384, 1, 32)
+    assert launch.rows_plan(8192) == (8192, 1, 16)
     assert launch.rows_plan(1000) == (1024, 2, 4)
     assert launch.rows_plan(5)[:2] == (8, 256)
 
