@@ -1,4 +1,4 @@
-"""The public function: options checked, a kernel chosen, gradients through Triton's."""
+"""The public function: options checked, a kernel chosen, gradients by chapter 10."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def flash_attention(
             ``wmma``, ``causal`` and ``forward`` this chapter's rungs, each with limits
             that its error names; ``plain`` is torch. When absent, the fastest for the
             machine and the options. Only ``triton``, ``gluon``, ``mma`` and ``plain``
-            have gradients.
+            have gradients; those of ``gluon`` and ``mma`` come from the faster of
+            chapter 10's backward kernels that can.
 
     Returns:
         out, q's shape, dtype and device. A query that sees no key gets zeros.
@@ -130,7 +131,7 @@ def _as_autocast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 class _Attention(torch.autograd.Function):
-    """One of the kernels forward, Triton's backward."""
+    """One of the kernels forward, chapter 10's backward."""
 
     @staticmethod
     def forward(
@@ -154,7 +155,8 @@ class _Attention(torch.autograd.Function):
             )
         if lse is not None:
             ctx.save_for_backward(q, k, v, out, lse)
-        ctx.told = told
+        # Gluon's forward takes more than its backward: there the faster is chosen.
+        ctx.told = told | {"kernel": "triton" if kernel == "triton" else None}
         return out
 
     @staticmethod
