@@ -50,6 +50,9 @@ SIZES: dict[str, Size] = {
     "after a cache": (1, 1, 1, 100, 400, "bottom-right"),
     "keys that none sees": (1, 1, 1, 64, 300, True),
     "queries past the keys": (1, 1, 1, 400, 100, True),
+    "only the last query sees the key": (1, 1, 1, 129, 1, "bottom-right"),
+    "two keys": (1, 2, 1, 129, 2, False),
+    "one query after a cache": (2, 2, 1, 1, 133, "bottom-right"),
 }
 
 
@@ -308,7 +311,7 @@ def expect(grad: Any, q: Any, k: Any, v: Any, causal: Causal) -> None:
         assert got.dtype == q.dtype and got.shape == exact.shape
         # One key has all the weight: dq and dk are 0, by luck without an error in the
         # formula, and a few roundings of float32 in a kernel. Hence the least largest.
-        rounding = torch.finfo(q.dtype).eps * exact.abs().max().clamp(0.01)
+        rounding = torch.finfo(q.dtype).eps * exact.abs().max().clamp(0.1)
         allowed = 2 * (own[name].double() - exact).abs().max() + rounding
         assert (got.double() - exact).abs().max() <= allowed, (name, q.shape, causal)
 
@@ -354,10 +357,14 @@ def test_strides_are_taken_as_they_are(launches: list[tuple[int, ...]]) -> None:
     turned = grad.mT.contiguous().mT
     assert all(map(torch.equal, backward(turned, q, k, v, out, lse), wanted))
     assert len(launches) == 3
+    alike = grad[:, :1].expand_as(grad)  # one gradient for all heads
+    wanted = backward(alike.contiguous(), q, k, v, out, lse)
+    assert all(map(torch.equal, backward(alike, q, k, v, out, lse), wanted))
+    assert len(launches) == 5
     apart = torch.empty(*grad.shape[:3], D + 4, device="cuda", dtype=grad.dtype)
-    apart[..., :D] = grad
+    apart[..., :D] = alike
     by_triton = backward(apart[..., :D], q, k, v, out, lse)
-    assert len(launches) == 3
+    assert len(launches) == 5
     for got, near in zip(by_triton, wanted, strict=True):
         torch.testing.assert_close(got, near, rtol=2e-2, atol=2e-2)
 
