@@ -26,8 +26,8 @@ The rungs, in the order in which the chapter climbs them, each one exercise:
 
 and what the functions below launch: ``forward.py`` and ``backward.py`` with every
 option (``tiles.py`` and ``visible.py`` are what the two share), ``decode.py``, and
-``hopper.py``, forward by TMA, wgmma and warps with roles;
-``hopper_backward.py``, backward by the same means in one pass.
+``hopper.py`` and, for head_dim 64, ``hopper_64.py``, forward by TMA, wgmma and warps
+with roles; ``hopper_backward.py``, backward by the same means in one pass.
 
 When not to use it: for short sequences (512 and fewer) the launches cost more than the
 n * m matrix would; with a mask that hides most of the keys at random, a block-sparse
@@ -53,7 +53,7 @@ from solutions.flash_attention_triton.options import (
 from solutions.flash_attention_triton.visible import dropout_mask
 
 try:  # Gluon is an experimental part of Triton: it may be absent, or have moved
-    from solutions.flash_attention_triton import hopper, hopper_backward
+    from solutions.flash_attention_triton import hopper, hopper_64, hopper_backward
 except ImportError as reason:
     _NO_GLUON: str | None = f"this Triton has not the Gluon that it needs ({reason})"
 else:
@@ -120,7 +120,9 @@ def forward(
         return out.to(q.dtype), lse
     q, k, v = _ready(q, k, v)
     if _by_gluon(kernel, lambda: hopper.refuses(q, k, v, options)):
-        return hopper.forward_gluon(q, k, v, options)
+        short = q.shape[3] == 64
+        attend = hopper_64.forward_gluon_64 if short else hopper.forward_gluon
+        return attend(q, k, v, options)
     return forward_triton(q, k, v, options)
 
 

@@ -12,6 +12,9 @@ for this one, and does its exponentials while the tensor cores work:
 
     wgmma S' = Q K[j+1]^T  |  wgmma O += P V[j]   issued together, both run on
     softmax of S'          |  while O += P V[j] is still at work
+
+Both head dims run here, 64 and 128; at 64 ``hopper_64.py`` is faster, and ``forward``
+takes that.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ ROWS = gl.constexpr(64)  # of a consumer: what one wgmma takes
 @gluon.jit
 def _steps(m0, q_len, kv_len, last, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
            BOUNDED: gl.constexpr):  # fmt: skip
-    """Return how many tiles of keys a tile of queries needs, and how many are edges."""
+    """Return how many tiles of keys queries need, and how many all of them see."""
     stop = kv_len
     whole = kv_len // BLOCK_N
     if BOUNDED:
@@ -301,6 +304,14 @@ def refuses(
     return None
 
 
+def described(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
+    """Describe tiles of (batch, heads, length, head_dim) to the TMA engine."""
+    block = [1, 1, rows, tensor.shape[3]]
+    kind = gl.float16 if tensor.dtype == torch.float16 else gl.bfloat16
+    layout = gl.NVMMASharedLayout.get_default_for(block, kind)
+    return TensorDescriptor.from_tensor(tensor, block, layout)
+
+
 def forward_gluon(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options,
     consumers: int = 2, block_n: int = 128, stages: int = 2,
@@ -315,18 +326,12 @@ def forward_gluon(
     kv_len = k.shape[2]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    kind = gl.float16 if q.dtype == torch.float16 else gl.bfloat16
-    rows, keys = [1, 1, 64, head_dim], [1, 1, block_n, head_dim]
-
-    def describe(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
-        layout = gl.NVMMASharedLayout.get_default_for(block, kind)
-        return TensorDescriptor.from_tensor(tensor, block, layout)
-
+    rows = ROWS.value
     bounded = options.bounded[1]
-    grid = (triton.cdiv(q_len, 64 * consumers) * batch * heads,)
+    grid = (triton.cdiv(q_len, rows * consumers) * batch * heads,)
     _forward_kernel[grid](
-        describe(q, rows), describe(k, keys), describe(v, keys), describe(out, rows),
-        lse, heads, heads // k.shape[1], q_len, kv_len,
+        described(q, rows), described(k, block_n), described(v, block_n),
+        described(out, rows), lse, heads, heads // k.shape[1], q_len, kv_len,
         options.last if bounded else UNBOUNDED, options.scale * LOG2E,
         D=head_dim, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers,
         BOUNDED=bounded, IN_TURN=head_dim == 128 if in_turn is None else in_turn,
