@@ -24,8 +24,7 @@ softmax-bench   150 60 softmax beside eager and torch.compile, held against its 
 softmax-counters 120 12 softmax under Nsight Compute
 softmax-grade   120 25 make grade of the reference solutions, chapter 8
 columns         150 30 all of benchmarks.reduction: sums down columns are among them
-candidates      290 60 kernels that may replace a solution, beside it
-attention-tests 200 25 what is marked gpu in chapters 9 and 10; flash_fast by the judge
+attention-tests 300 25 what is marked gpu in chapters 9 and 10; flash_fast by the judge
 unmarked-tests   85 12 tests of chapters 1 and 10 that choose the GPU without its mark
 tests           570 60 every test that is marked gpu, less the speed judge's
 speed-tests     570 60 the speed judge: every solution's band, and cheaters
@@ -39,7 +38,7 @@ batches() {
   cat <<'EOF'
 batch1 probe tune-softmax gate launch softmax-tests triton-origins
 batch2 softmax-bench softmax-counters softmax-grade columns
-batch3 candidates attention-tests unmarked-tests
+batch3 attention-tests unmarked-tests
 batch4 tests
 batch5 speed-tests
 EOF
@@ -64,7 +63,7 @@ usage() {
 
 field() { steps | awk -v name="$1" -v number="$2" '$1 == name { print $number }'; }
 
-# Set `run` to the command of a step; return 1 where there is nothing to run.
+# Set `run` to the command of a step.
 run_of() {
   local pytest=("$PYTHON" -m pytest -q "${pytest_options[@]}")
   local solutions=tests/solutions
@@ -85,13 +84,11 @@ run_of() {
     softmax-counters) run=("$PYTHON" -m benchmarks._softmax_counters) ;;
     softmax-grade) run=("${grade[@]}" ONLY=softmax "OUT=$room/softmax-grade") ;;
     columns) run=("$PYTHON" -m benchmarks.reduction --rounds 3 --check) ;;
-    candidates)
-      [[ -e benchmarks/candidates/__main__.py ]] || return 1
-      run=("$PYTHON" -m benchmarks.candidates --out "$room")
-      ;;
     attention-tests)
       run=(
         "${pytest[@]}" -m gpu $solutions/test_flash_attention_on_a_gpu.py
+        $solutions/test_flash_attention_hopper.py
+        $solutions/test_flash_attention_hopper_backward.py
         $solutions/test_flash_attention_rungs.py
         $solutions/test_flash_attention_triton.py
         "${judged}[flash_fast]" "${judged}[flash_wmma]"
@@ -141,11 +138,7 @@ find_pytest_options() {
 do_step() { # name
   local name="$1" limit shown began=$SECONDS status=0 run=()
   limit="$(field "$name" 2)" shown="$(field "$name" 3)"
-  if ! run_of "$name"; then
-    note "$name" absent 0
-    [[ -z "$dry" ]] || echo "$name: absent"
-    return
-  fi
+  run_of "$name"
   # As from a keyboard, so that pytest still says what failed; then in earnest.
   local bounded=(timeout --signal=INT --kill-after=10 "$limit" "${run[@]}")
   if [[ -n "$dry" ]]; then
