@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
 
 import torch
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from benchmarks._flash_attention_triton_errors import standard
-from solutions.flash_attention_triton.hopper_backward import LOG2E
-from solutions.flash_attention_triton.hopper_backward_ends import (
-    finish_kernel,
-    prepare_kernel,
-)
+from solutions.flash_attention_triton import hopper_backward
 from solutions.flash_attention_triton.options import Causal, Options, read_options
 from tests.gluon_machine import Descriptor, Machine, Pointer
 
@@ -51,41 +51,59 @@ def given_for(size: Size, low: bool = False) -> Given:
     return Given(q, k, v, grad, out.float(), lse.float(), causal, options)
 
 
+class Emulated:
+    """What takes the kernel's place at its launch: the machine that needs no GPU."""
+
+    def __init__(self, machine: Machine, resident: int) -> None:
+        self.machine, self.resident = machine, resident
+        self.turns = torch.empty(0)
+
+    def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
+        def launch(*given: Any, num_warps: int, **known: Any) -> None:
+            *_, self.turns = (x for x in given if isinstance(x, torch.Tensor))
+            passed = map(_stand_in, given)
+            name = "_backward_kernel"
+            self.machine.launch(name, grid[0], self.resident, *passed, **known)
+
+        return launch
+
+
+def _described(tensor: torch.Tensor, rows: int) -> Descriptor:
+    """Describe float32, which the TMA engine would need another layout for."""
+    return Descriptor(tensor, [1, 1, rows, D])
+
+
+def _stand_in(given: Any) -> Any:
+    """Return what the machine knows in place of a descriptor or a pointer."""
+    if isinstance(given, TensorDescriptor):
+        return Descriptor(given.base, given.block_shape)
+    return Pointer(given.view(-1)) if isinstance(given, torch.Tensor) else given
+
+
 def emulated(
     machine: Machine, given: Given, resident: int = 3
 ) -> dict[str, torch.Tensor]:
-    """Launch as ``backward_gluon`` does; return dq, dk, dv and the turns taken.
+    """Call ``backward_gluon``; return dq, dk, dv and the turns taken.
 
     Args:
         machine: made of the kernel's module.
         given: of any size.
         resident: how many programs run at a time.
     """
-    q, k, v, grad, options = given.q, given.k, given.v, given.grad, given.options
-    batch, heads, q_len = q.shape[:3]
-    kv_heads, kv_len = k.shape[1:3]
-    tiles = batch * heads * -(-q_len // 64)
-    stats = torch.full((tiles, 128), torch.nan)
-    sums = torch.full(((tiles + 1) * 64 * D,), torch.nan)
-    turns = torch.full((tiles + 1,), -1, dtype=torch.int32)
-    prepare_kernel[(tiles,)](
-        given.out, grad, given.lse, stats, sums, turns, *grad.stride()[:3], heads,
-        q_len, D=D,
-    )  # fmt: skip
-    dq, dk, dv = (torch.full_like(t, torch.nan) for t in (q, k, v))
-
-    def described(tensor: torch.Tensor) -> Descriptor:
-        return Descriptor(tensor, [1, 1, 64, D])
-
-    machine.launch(
-        "_backward_kernel", -(-kv_len // 128) * batch * kv_heads, resident,
-        *map(described, (q, k, v, grad)), Descriptor(stats, [1, 128]), described(dk),
-        described(dv), Pointer(sums), Pointer(turns), batch, heads, heads // kv_heads,
-        q_len, kv_len, options.last, options.scale, options.scale * LOG2E,
-        BOUNDED=options.bounded[1],
-    )  # fmt: skip
-    finish_kernel[(tiles,)](sums, dq, q_len, options.scale, D=D)
-    return {"dq": dq, "dk": dk, "dv": dv, "turns": turns}
+    g, kernel = given, Emulated(machine, resident)
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # what is allocated begins as NaN
+    try:
+        with (
+            patch.object(hopper_backward, "_backward_kernel", kernel),
+            patch.object(hopper_backward.hopper, "described", _described),
+        ):
+            found = hopper_backward.backward_gluon(
+                g.grad, g.q, g.k, g.v, g.out, g.lse, g.options
+            )
+    finally:
+        torch.use_deterministic_algorithms(before)
+    return dict(zip(NAMES, found, strict=True)) | {"turns": kernel.turns}
 
 
 def worst(given: Given, found: dict[str, torch.Tensor]) -> dict[str, float]:

@@ -497,21 +497,15 @@ def backward_gluon(
         D=head_dim, num_warps=4,
     )  # fmt: skip
 
-    kind = gl.float16 if q.dtype == torch.float16 else gl.bfloat16
-    block = [1, 1, rows, head_dim]
-    layout = gl.NVMMASharedLayout.get_default_for(block, kind)
-
-    def describe(tensor: torch.Tensor) -> TensorDescriptor:
-        return TensorDescriptor.from_tensor(tensor, block, layout)
-
+    described = [hopper.described(tensor, rows) for tensor in (q, k, v, grad)]
     flat = gl.NVMMASharedLayout(0, 32, 2)
     bounded = options.bounded[1]
     _backward_kernel[(triton.cdiv(kv_len, KEYS.value) * batch * kv_heads,)](
-        describe(q), describe(k), describe(v), describe(grad),
-        TensorDescriptor.from_tensor(stats, [1, 2 * rows], flat),
-        describe(dk), describe(dv), sums, turns, batch, heads, heads // kv_heads,
-        q_len, kv_len, options.last if bounded else UNBOUNDED, options.scale,
-        options.scale * LOG2E, BOUNDED=bounded, num_warps=4,
+        *described, TensorDescriptor.from_tensor(stats, [1, 2 * rows], flat),
+        hopper.described(dk, rows), hopper.described(dv, rows), sums, turns, batch,
+        heads, heads // kv_heads, q_len, kv_len,
+        options.last if bounded else UNBOUNDED, options.scale, options.scale * LOG2E,
+        BOUNDED=bounded, num_warps=4,
     )  # fmt: skip
     finish_kernel[(tiles,)](sums, dq, q_len, options.scale, D=head_dim, num_warps=4)
     return dq, dk, dv
