@@ -31,8 +31,8 @@ An H200 on 2026-11-22, against cuDNN in the same rounds, full and causal; beside
     1 * 32 heads, 16,384 tokens    1.14  1.13    0.94  0.99
     4 * 32 heads,  4,096 tokens    1.06  1.00    0.93  0.90
 
-What lost in the same rounds, at 16,384 tokens: turns at the tensor cores, which
-``hopper.py`` has at head_dim 128, changed next to nothing (1.13 and 1.14); with them,
+What did not win in the same rounds, at 16,384 tokens: turns at the tensor cores, which
+``hopper.py`` has at head_dim 128, change next to nothing (1.13 and 1.14); with them,
 polynomials for a quarter of the exponentials are slower (1.02 and 1.02), and so are
 four consumers with tiles of 64 keys (1.07 and 1.09), which win at 4,096 tokens, causal,
 alone (1.04).
