@@ -29,6 +29,7 @@ from autograder.exercise import (
     Output,
     Outputs,
     Problem,
+    Speed,
     Tolerance,
 )
 
@@ -140,6 +141,16 @@ def block_problem(case: Case, generator: torch.Generator) -> Problem:
         {"x": x, "out": None, "columns": columns},
         {"out": Output((rows, columns), case.dtype)},
         Launch((rows,), (THREADS,)),
+    )
+
+
+def timed(rows: int, columns: int, bands: dict[str, float]) -> Speed:
+    """Return the speed gate of a softmax in fp32: each element read and written."""
+    return Speed(
+        peer="copy bandwidth",
+        case=rows_case(rows, columns),
+        bytes_moved=lambda case: 8 * case.sizes["rows"] * case.sizes["columns"],
+        bands=bands,
     )
 
 

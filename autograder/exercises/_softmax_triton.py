@@ -30,6 +30,7 @@ from autograder.exercises._softmax import (
     rows_case,
     shared_misses,
     softmax,
+    timed,
     weights,
 )
 
@@ -172,6 +173,7 @@ SOFTMAX_TRITON = Exercise(
         Count("bytes", "global", "store", at_most=1.05 * _ROW_BYTES, ideal=_ROW_BYTES),
     ),
     structure=(_in_triton("tl.max", "tl.sum"),),
+    speed=timed(16384, 8192, {"bronze": 0.60, "silver": 0.80, "gold": 0.92}),
     prelude=PRELUDE,
 )
 
@@ -318,5 +320,6 @@ SOFTMAX_LONG_ROWS = Exercise(
         ),
     ),
     structure=(_in_triton("tl.max", "tl.sum"),),
+    speed=timed(4096, 65536, {"bronze": 0.35, "silver": 0.48, "gold": 0.58}),
     prelude=PRELUDE,
 )

@@ -25,6 +25,7 @@ from autograder.exercises._softmax import (
     rows_case,
     shared_misses,
     softmax,
+    timed,
     weights,
 )
 from autograder.exercises._softmax_halves import FP16_OVERFLOW
@@ -257,6 +258,7 @@ SOFTMAX_ONLINE = Exercise(
             "(SHFL), no atomics and no double.",
         ),
     ),
+    speed=timed(16384, 8192, {"bronze": 0.25, "silver": 0.33, "gold": 0.40}),
 )
 
 EXERCISES = (
