@@ -149,8 +149,24 @@ def check_one(
     assert bool((close | (lse == exact_lse)).all()), f"{words}: lse"
     for name, g, e, o in zip(("out", "dq", "dk", "dv"), got, exact, own, strict=True):
         allowed = 2 * (o.double() - e).abs().max() + torch.finfo(dtype).eps + 2e-6
+        if kv_len == 1 and name in ("dq", "dk"):
+            allowed += _left_of_nothing(q, v, grad)
         worst = (g.double() - e).abs().max()
         assert worst <= allowed, f"{words}: {name} {worst:.2e}, at most {allowed:.2e}"
+
+
+def _left_of_nothing(
+    q: torch.Tensor, v: torch.Tensor, grad: torch.Tensor
+) -> torch.Tensor:
+    """Return how much rounding leaves of dS = P (dP - D) where it is exactly 0.
+
+    A single key has all of a row's weight, and dP and D are the same sum of products,
+    added up in two ways: each is off by some eps of |grad| |v|. torch's softmax, which
+    takes both from one sum, has 0 here and sets no measure.
+    """
+    sums = grad.float().norm(dim=-1).max() * v.float().norm(dim=-1).max()
+    steps = q.float().abs().max() * math.sqrt(q.shape[2]) / math.sqrt(q.shape[3])
+    return torch.finfo(torch.float32).eps * sums * steps
 
 
 def _with_gradients(
@@ -206,8 +222,9 @@ def _error(
     leaves = [t.clone().requires_grad_() for t in (q, k, v)]
     peer = F.scaled_dot_product_attention(*leaves, is_causal=causal)
     peers = (peer.detach(), *torch.autograd.grad(peer, leaves, grad))
-    out, lse = forward(q, k, v, causal=causal, kernel=kernel)  # type: ignore[arg-type]
-    ours = (out, *backward(grad, q, k, v, out, lse, causal=causal))
+    chosen: dict[str, Any] = {"causal": causal, "kernel": kernel}
+    out, lse = forward(q, k, v, **chosen)
+    ours = (out, *backward(grad, q, k, v, out, lse, **chosen))
     row: dict[str, Any] = {
         "name": f"error_{name}_{str(dtype)[6:]}_{kernel}",
         "label": f"{name} logits, {str(dtype)[6:]}, {kernel}",

@@ -39,7 +39,7 @@ TYPES = "void (float const*, float const*, float const*, float*, int, int, float
 N = 256
 IN_A_ROW, ROUNDS = 50, 400
 
-FLOORS: dict[str, dict[str, float]] = {}
+FLOORS: dict[str, dict[str, float]] = {"nvidia-h200": {"kernel": 0.5, "launcher": 0.5}}
 
 
 def main() -> int:
