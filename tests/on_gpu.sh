@@ -16,7 +16,6 @@ steps() {
   cat <<'EOF'
 probe            25 40 which versions of Python, torch, Triton, CuPy, nvcc, ncu, pytest
 tune-softmax    165 60 the settings of softmax's launch, each beside today's
-gate            105 40 why the speed gate and a benchmark disagree
 launch           40 12 what a launch costs the CPU
 softmax-tests   150 12 all tests of softmax: many choose the GPU without its mark
 triton-origins   90 12 how Triton answers are judged where they are compiled
@@ -24,9 +23,10 @@ softmax-bench   150 60 softmax beside eager and torch.compile, held against its 
 softmax-counters 120 12 softmax under Nsight Compute
 softmax-grade   120 25 make grade of the reference solutions, chapter 8
 columns         150 30 all of benchmarks.reduction: sums down columns are among them
+attention-bench 240 60 chapter 10's kernels beside cuDNN and FA2, against their floors
 attention-tests 300 25 what is marked gpu in chapters 9 and 10; flash_fast by the judge
 unmarked-tests   85 12 tests of chapters 1 and 10 that choose the GPU without its mark
-tests           570 60 every test that is marked gpu, less the speed judge's
+tests           420 60 every test that is marked gpu, side by side, less the speed judge's
 speed-tests     570 60 the speed judge: every solution's band, and cheaters
 bench           590 60 every benchmark
 grade           590 60 make grade of the reference solutions
@@ -36,11 +36,11 @@ EOF
 # Groups whose limits come to 580 s at most: what decides comes first.
 batches() {
   cat <<'EOF'
-batch1 probe tune-softmax gate launch softmax-tests triton-origins
-batch2 softmax-bench softmax-counters softmax-grade columns
-batch3 attention-tests unmarked-tests
-batch4 tests
-batch5 speed-tests
+batch1 probe attention-bench attention-tests
+batch2 tests softmax-tests
+batch3 speed-tests
+batch4 tune-softmax launch unmarked-tests triton-origins
+batch5 softmax-bench softmax-counters softmax-grade columns
 EOF
 }
 
@@ -74,7 +74,6 @@ run_of() {
     tune-softmax)
       run=("$PYTHON" -m benchmarks._tune_softmax --seconds 150 --out "$room")
       ;;
-    gate) run=("$PYTHON" -m benchmarks._gate_steadiness --seconds 90 --out "$room") ;;
     launch) run=("$PYTHON" -m benchmarks.launch --check) ;;
     softmax-tests) run=("${pytest[@]}" $solutions/test_softmax.py) ;;
     triton-origins)
@@ -84,6 +83,7 @@ run_of() {
     softmax-counters) run=("$PYTHON" -m benchmarks._softmax_counters) ;;
     softmax-grade) run=("${grade[@]}" ONLY=softmax "OUT=$room/softmax-grade") ;;
     columns) run=("$PYTHON" -m benchmarks.reduction --rounds 3 --check) ;;
+    attention-bench) run=("$PYTHON" -m benchmarks.flash_attention_triton --check) ;;
     attention-tests)
       run=(
         "${pytest[@]}" -m gpu $solutions/test_flash_attention_on_a_gpu.py
@@ -101,7 +101,7 @@ run_of() {
       )
       ;;
     tests)
-      run=("${pytest[@]}" -vv --tb=short -m gpu --ignore tests/autograder/speed tests)
+      run=("$PYTHON" tests/side_by_side.py --seconds 400 "${pytest_options[@]}")
       ;;
     speed-tests) run=("${pytest[@]}" -vv --tb=short -m gpu tests/autograder/speed) ;;
     bench) run=("$PYTHON" -m benchmarks --check) ;;

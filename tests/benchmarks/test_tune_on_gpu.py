@@ -81,7 +81,7 @@ def test_a_step_runs_what_is_there_within_its_limit(step: str) -> None:
             assert (ROOT / word.partition("::")[0]).exists()
 
 
-@pytest.mark.parametrize(("step", "longest"), [("tune-softmax", 165), ("gate", 105)])
+@pytest.mark.parametrize(("step", "longest"), [("tune-softmax", 165), ("tests", 420)])
 def test_a_step_that_watches_its_own_time_ends_before_its_limit(
     step: str, longest: int
 ) -> None:
@@ -105,7 +105,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
         'echo "asked: $*"\n'
         'case "$*" in\n'
         "  *benchmarks.launch*) exit 124 ;;\n"
-        "  *_gate_steadiness*) shift 8; echo {} >$2/gate_steadiness.json; exit 1 ;;\n"
+        "  *_tune_softmax*) shift 8; echo {} >$2/tune_softmax.json; exit 1 ;;\n"
         "esac\n"
     )
     python = tmp_path / "python"
@@ -125,11 +125,11 @@ def test_it_goes_on_past_a_failure_and_packs_what_there_is(
     out = Path(machine["OUT"])
     out.mkdir()
     (out / "of_another.log").write_text("kept")
-    run = script("gate", "launch", "softmax-tests", **machine)
+    run = script("tune-softmax", "launch", "softmax-tests", **machine)
     assert run.returncode == 2, run.stderr
     rows = [line.split()[:3] for line in run.stdout.splitlines()[-4:-1]]
     assert [row[:2] for row in rows] == [
-        ["gate", "1"], ["launch", "124"], ["softmax-tests", "0"],
+        ["tune-softmax", "1"], ["launch", "124"], ["softmax-tests", "0"],
     ]  # fmt: skip
     assert "124 (its limit)" in (out / "summary.txt").read_text()
     assert sorted(path.name for path in out.iterdir()) == [
@@ -140,7 +140,7 @@ def test_it_goes_on_past_a_failure_and_packs_what_there_is(
         log = packed.extractfile("softmax-tests.log")
         assert log is not None
         asked = log.read().decode()
-    assert {"gate.log", "launch.log", "softmax-tests.log", "summary.txt"} <= names
-    assert "gate_steadiness.json" in names and "began" not in names
+    assert {"tune-softmax.log", "launch.log", "softmax-tests.log"} <= names
+    assert {"summary.txt", "tune_softmax.json"} <= names and "began" not in names
     # This Python has no pytest-timeout: the step's own limit is the only one.
     assert "--timeout" not in asked and "--import-mode=importlib" in asked
