@@ -42,6 +42,7 @@ from typing import Literal
 
 import torch
 
+from kernelwright.placing import on_device_of
 from solutions.flash_attention_triton.backward import backward_triton
 from solutions.flash_attention_triton.decode import decode_attention
 from solutions.flash_attention_triton.forward import forward_triton
@@ -119,11 +120,12 @@ def forward(
         out, lse = forward_triton(*_ready(q.float(), k.float(), v.float()), options)
         return out.to(q.dtype), lse
     q, k, v = _ready(q, k, v)
-    if _by_gluon(kernel, lambda: hopper.refuses(q, k, v, options)):
-        short = q.shape[3] == 64
-        attend = hopper_64.forward_gluon_64 if short else hopper.forward_gluon
-        return attend(q, k, v, options)
-    return forward_triton(q, k, v, options)
+    with on_device_of(q):
+        if _by_gluon(kernel, lambda: hopper.refuses(q, k, v, options)):
+            short = q.shape[3] == 64
+            attend = hopper_64.forward_gluon_64 if short else hopper.forward_gluon
+            return attend(q, k, v, options)
+        return forward_triton(q, k, v, options)
 
 
 def backward(
@@ -199,9 +201,10 @@ def backward(
         dq, dk, dv = backward_triton(*_ready(*wide), out.float(), lse, options)
         return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype)
     grad, q, k, v = _ready(grad, q, k, v)
-    if _by_gluon(kernel, lambda: hopper_backward.refuses(grad, q, k, v, options)):
-        return hopper_backward.backward_gluon(grad, q, k, v, out, lse, options)
-    return backward_triton(grad, q, k, v, out, lse, options)
+    with on_device_of(q):
+        if _by_gluon(kernel, lambda: hopper_backward.refuses(grad, q, k, v, options)):
+            return hopper_backward.backward_gluon(grad, q, k, v, out, lse, options)
+        return backward_triton(grad, q, k, v, out, lse, options)
 
 
 def _by_gluon(kernel: Kernel | None, refuses: Callable[[], str | None]) -> bool:

@@ -18,6 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernelwright.placing import on_device_of
 from solutions.flash_attention_triton.forward import block_of
 from solutions.flash_attention_triton.options import check_tensors
 from solutions.flash_attention_triton.visible import LOG2E
@@ -192,19 +193,20 @@ def decode_attention(
     if scale is None:
         scale = 1.0 / math.sqrt(head_dim)
     width = block_of(head_dim)
-    _split_kernel[(pieces, planes)](
-        q4, k, v, q4 if lengths is None else lengths, part, lse,
-        *q4.stride()[:3], *k.stride()[:3], *v.stride()[:3], kv_heads, group, new,
-        max_len, window or 0, pieces, scale * LOG2E.value,
-        D=head_dim, BLOCK_D=width, BLOCK_R=block_r, BLOCK_N=block_n,
-        LENGTHS=lengths is not None, WINDOW=window is not None, PRECISION="ieee",
-        STAGES=3, num_warps=4,
-    )  # fmt: skip
-    _combine_kernel[(planes, rows)](
-        part, lse, out, *out.stride()[:3], kv_heads, group, pieces, rows,
-        D=head_dim, BLOCK_D=width, BLOCK_R=block_r,
-        BLOCK_S=triton.next_power_of_2(pieces), num_warps=4,
-    )  # fmt: skip
+    with on_device_of(q4):
+        _split_kernel[(pieces, planes)](
+            q4, k, v, q4 if lengths is None else lengths, part, lse,
+            *q4.stride()[:3], *k.stride()[:3], *v.stride()[:3], kv_heads, group, new,
+            max_len, window or 0, pieces, scale * LOG2E.value,
+            D=head_dim, BLOCK_D=width, BLOCK_R=block_r, BLOCK_N=block_n,
+            LENGTHS=lengths is not None, WINDOW=window is not None, PRECISION="ieee",
+            STAGES=3, num_warps=4,
+        )  # fmt: skip
+        _combine_kernel[(planes, rows)](
+            part, lse, out, *out.stride()[:3], kv_heads, group, pieces, rows,
+            D=head_dim, BLOCK_D=width, BLOCK_R=block_r,
+            BLOCK_S=triton.next_power_of_2(pieces), num_warps=4,
+        )  # fmt: skip
     return out.view(q.shape)
 
 

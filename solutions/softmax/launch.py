@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
+from kernelwright.placing import on_device_of
 from solutions.softmax import kernels, side_by_side
 
 
@@ -62,7 +62,7 @@ def forward_into(x: torch.Tensor, out: torch.Tensor) -> None:
         forward_into(turned, made)
         out.copy_(made.view(outer, inner, length).mT)
         return
-    with _on(x):
+    with on_device_of(x):
         if inner > 1:
             block, columns, tiles, warps = _columns_plan(length, inner)
             kernels.columns_kernel[(outer * tiles,)](
@@ -94,7 +94,7 @@ def backward_into(y: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) -> Non
         backward_into(turned, _turned(grad), made)
         out.copy_(made.view(outer, inner, length).mT)
         return
-    with _on(y):
+    with on_device_of(y):
         if inner > 1:
             block, columns, tiles, warps = _columns_plan(length, inner)
             kernels.columns_backward_kernel[(outer * tiles,)](
@@ -214,8 +214,3 @@ def _wide_dtype(x: torch.Tensor) -> torch.dtype:
 
 def _wide_bytes(x: torch.Tensor) -> int:
     return max(4, x.element_size())
-
-
-def _on(x: torch.Tensor) -> AbstractContextManager[object]:
-    """Launch on x's own GPU; the interpreter needs none."""
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
