@@ -24,6 +24,9 @@ LEAST_ROUNDS = 7
 MOST_ROUNDS = 60
 CALM_TURNS = 3
 SETTLING_TURNS, _SETTLING_S = 10, 0.25
+STEADY, _STEADY_S = 0.01, 1.5
+"""A peer that changes by no more than this has settled; nobody waits longer."""
+
 _CONTROL_TURNS = 20
 _NOISY = 0.2
 
@@ -172,9 +175,22 @@ def _settled(court: Court) -> float:
     A chip that rested, or did light work, runs a library's product faster than one
     that reached its limit of power: by a sixth on an H200. Before the hearing the peer
     has just been rehearsed, and after it the GPU has been idle while a process was
-    ended; it may also have waited for slow code for minutes. So both times the peer
-    runs until what was before it no longer counts.
+    ended; it may also have waited for slow code for minutes, or computed right answers
+    in float64. So both times the peer runs until what was before it no longer counts,
+    and until it is as fast as it was a moment ago: to be as hot as it will be takes a
+    chip that works at its limit longer than a few turns.
     """
+    start = court.now()
+    last = _after_some(court)
+    while court.now() - start < _STEADY_S:
+        before, last = last, _after_some(court)
+        if abs(last - before) <= STEADY * min(last, before):
+            break
+    return last
+
+
+def _after_some(court: Court) -> float:
+    """Return the peer's turn after some that are not looked at."""
     start = court.now()
     for _ in range(SETTLING_TURNS):
         court.peer()

@@ -9,8 +9,8 @@ from autograder.speed.rounds import CALM_TURNS, SETTLING_TURNS, LearnerTurn
 
 Seconds = Callable[[int], float]
 
-SETTLED = SETTLING_TURNS + CALM_TURNS
-"""The peer's turns before the learner's process is admitted, and after it is gone."""
+SETTLED = 2 * (SETTLING_TURNS + CALM_TURNS)
+"""A steady peer's turns before the learner's process is admitted, and after it."""
 
 
 @dataclass

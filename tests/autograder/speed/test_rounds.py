@@ -149,7 +149,20 @@ def test_a_gpu_that_recovers_while_slow_code_runs_is_not_unsettled():
 def test_a_slow_peer_is_not_run_ten_times_to_settle():
     court = MadeUpCourt(peer_s=lambda turn: 0.2)
     hear(court, BANDS, budget_s=10)
-    assert court.turns.index("admit") == 2 + CALM_TURNS
+    assert court.turns.index("admit") == 2 * (2 + CALM_TURNS)
+
+
+def test_a_peer_is_watched_until_it_is_as_hot_as_it_will_be():
+    """A library's product slows by 8% over half a second at the limit of power."""
+    warming = MadeUpCourt(peer_s=lambda turn: 0.010 * (1 + 0.08 * min(turn, 50) / 50))
+    hearing = hear(warming, BANDS, budget_s=10)
+    assert hearing.calm == pytest.approx(0.0108, rel=0.01)
+    assert not hearing.unsettled and not hearing.voided
+    # One that never stops changing is waited for no longer than a moment.
+    draw = random.Random(3)
+    restless = MadeUpCourt(peer_s=lambda turn: 0.010 * draw.uniform(0.7, 1.3))
+    hear(restless, {"bronze": 0.1}, budget_s=0.1)
+    assert restless.turns.index("admit") < 200
 
 
 def test_the_process_is_ended_whatever_happens():
