@@ -298,9 +298,19 @@ def refuses(
     if options.scale <= 0 or not q.numel() or not k.numel():
         return "it wants a scale above 0, a query and a key"
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        strides = (tensor.stride(axis) for axis in range(3))
-        if tensor.data_ptr() % 16 or any(stride % 8 for stride in strides):
-            return f"TMA wants rows at multiples of 16 bytes, and {name} has others"
+        if lacks := out_of_reach(tensor):
+            return f"TMA wants {lacks[0]}, and {name} has {lacks[1]}"
+    return None
+
+
+def out_of_reach(tensor: torch.Tensor) -> tuple[str, str] | None:
+    """Say what TMA wants of 16-bit numbers and what a tensor has; None if alike."""
+    strides = tensor.stride()[:3]
+    if tensor.data_ptr() % 16 or any(stride % 8 for stride in strides):
+        return "rows at multiples of 16 bytes", "others"
+    if any(s == 0 and n > 1 for s, n in zip(strides, tensor.shape, strict=False)):
+        # Nobody says that a stride may be 0, or that it may not.
+        return "each row in a place of its own", "an expanded one"
     return None
 
 

@@ -449,8 +449,8 @@ def refuses(
         return f"backward takes head_dim {D.value}, not {q.shape[3]}"
     if reason := hopper.refuses(q, k, v, options):
         return reason
-    if grad.data_ptr() % 16 or any(stride % 8 for stride in grad.stride()[:3]):
-        return "TMA wants rows at multiples of 16 bytes, and grad has others"
+    if lacks := hopper.out_of_reach(grad):
+        return f"TMA wants {lacks[0]}, and grad has {lacks[1]}"
     return None
 
 

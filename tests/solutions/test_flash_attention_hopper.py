@@ -295,3 +295,15 @@ def test_a_step_of_three_consumers_is_what_was_measured(
             # would mean that the compiler could not keep both at work.
             assert loop["wgmma waits"] == 2
             assert loop["all"] <= 410
+
+
+def test_what_tma_cannot_read_is_named() -> None:
+    x = torch.zeros(2, 3, 40, 64, dtype=torch.bfloat16)
+    for readable in (x, x.transpose(1, 2), x[:, 1:, 5:], x[:, :1].expand(2, 1, 40, 64)):
+        assert hopper.out_of_reach(readable) is None
+    assert hopper.out_of_reach(x[..., 4:]) == (
+        "rows at multiples of 16 bytes",
+        "others",
+    )
+    alike = hopper.out_of_reach(x[:, :1].expand(2, 3, 40, 64))
+    assert alike == ("each row in a place of its own", "an expanded one")

@@ -359,14 +359,14 @@ def test_strides_are_taken_as_they_are(launches: list[tuple[int, ...]]) -> None:
     assert len(launches) == 3
     alike = grad[:, :1].expand_as(grad)  # one gradient for all heads
     wanted = backward(alike.contiguous(), q, k, v, out, lse)
-    assert all(map(torch.equal, backward(alike, q, k, v, out, lse), wanted))
-    assert len(launches) == 5
+    assert len(launches) == 4
     apart = torch.empty(*grad.shape[:3], D + 4, device="cuda", dtype=grad.dtype)
     apart[..., :D] = alike
-    by_triton = backward(apart[..., :D], q, k, v, out, lse)
-    assert len(launches) == 5
-    for got, near in zip(by_triton, wanted, strict=True):
-        torch.testing.assert_close(got, near, rtol=2e-2, atol=2e-2)
+    for unread in (alike, apart[..., :D]):
+        by_triton = backward(unread, q, k, v, out, lse)
+        assert len(launches) == 4
+        for got, near in zip(by_triton, wanted, strict=True):
+            torch.testing.assert_close(got, near, rtol=2e-2, atol=2e-2)
 
 
 @on_gpu
