@@ -301,9 +301,7 @@ def test_what_tma_cannot_read_is_named() -> None:
     x = torch.zeros(2, 3, 40, 64, dtype=torch.bfloat16)
     for readable in (x, x.transpose(1, 2), x[:, 1:, 5:], x[:, :1].expand(2, 1, 40, 64)):
         assert hopper.out_of_reach(readable) is None
-    assert hopper.out_of_reach(x[..., 4:]) == (
-        "rows at multiples of 16 bytes",
-        "others",
-    )
+    apart, others = hopper.out_of_reach(x[..., 4:]) or ("", "")
+    assert (apart, others) == ("rows at multiples of 16 bytes", "others")
     alike = hopper.out_of_reach(x[:, :1].expand(2, 3, 40, 64))
     assert alike == ("each row in a place of its own", "an expanded one")
