@@ -25,13 +25,20 @@ COUNTERS = {
     "l2_bytes": "lts__t_bytes.sum",
     "dram_bytes": "dram__bytes_read.sum",
 }
-KERNELS = "causal_kernel|fast_kernel|_forward_kernel|split_kernel"
+KERNELS = "causal_kernel|fast_kernel|_forward_kernel|_backward_kernel|split_kernel"
 
 
 def launches() -> Iterator[tuple[str, Callable[[], object]]]:
     """Name what is launched, in order; each launches one kernel of KERNELS."""
+    import torch
+
     from benchmarks._attention import draw, options_of
-    from solutions.flash_attention_triton import forward, hopper
+    from solutions.flash_attention_triton import (
+        forward,
+        hopper,
+        hopper_64,
+        hopper_backward,
+    )
     from solutions.flash_attention_triton.causal import flash_triton_causal
     from solutions.flash_attention_triton.decode import decode_attention
     from solutions.flash_attention_triton.fast import flash_fast
@@ -50,6 +57,20 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
                 f"gluon_{name}_{d}",
                 lambda q=q, k=k, v=v, o=options, t=turn: hopper.forward_gluon(
                     q, k, v, o, in_turn=t
+                ),
+            )
+        if d == 64:
+            yield (
+                "gluon_three_64",
+                lambda q=q, k=k, v=v, o=options: hopper_64.forward_gluon_64(q, k, v, o),
+            )
+        else:
+            # What forward left does not matter to what backward waits for.
+            lse = torch.zeros(q.shape[:3], device=q.device)
+            yield (
+                "gluon_backward_128",
+                lambda q=q, k=k, v=v, s=lse, o=options: hopper_backward.backward_gluon(
+                    q, q, k, v, q, s, o
                 ),
             )
     (q,) = draw(16, 32, 128, count=1)

@@ -24,7 +24,8 @@ softmax-counters 120 12 softmax under Nsight Compute
 softmax-grade   120 25 make grade of the reference solutions, chapter 8
 columns         150 30 all of benchmarks.reduction: sums down columns are among them
 attention-bench 240 60 chapter 10's kernels beside cuDNN and FA2, against their floors
-attention-tests 300 25 what is marked gpu in chapters 9 and 10; flash_fast by the judge
+attention-counters 75 12 chapter 10's kernels under Nsight Compute
+attention-tests 260 25 what is marked gpu in chapters 9 and 10; flash_fast by the judge
 unmarked-tests   85 12 tests of chapters 1 and 10 that choose the GPU without its mark
 tests           420 60 every test that is marked gpu, side by side, less the speed judge's
 speed-tests     570 60 the speed judge: every solution's band, and cheaters
@@ -36,10 +37,10 @@ EOF
 # Groups whose limits come to 580 s at most: what decides comes first.
 batches() {
   cat <<'EOF'
-batch1 probe attention-bench attention-tests
+batch1 attention-bench attention-counters attention-tests
 batch2 tests softmax-tests
 batch3 speed-tests
-batch4 tune-softmax launch unmarked-tests triton-origins
+batch4 probe tune-softmax launch unmarked-tests triton-origins
 batch5 softmax-bench softmax-counters softmax-grade columns
 EOF
 }
@@ -84,6 +85,9 @@ run_of() {
     softmax-grade) run=("${grade[@]}" ONLY=softmax "OUT=$room/softmax-grade") ;;
     columns) run=("$PYTHON" -m benchmarks.reduction --rounds 3 --check) ;;
     attention-bench) run=("$PYTHON" -m benchmarks.flash_attention_triton --check) ;;
+    attention-counters)
+      run=("$PYTHON" -m benchmarks._flash_attention_triton_counters)
+      ;;
     attention-tests)
       run=(
         "${pytest[@]}" -m gpu $solutions/test_flash_attention_on_a_gpu.py
