@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelwright.torch_mode import QuickMode
 
 _MOST, _LONGEST = 500, 100
 
@@ -50,7 +51,7 @@ class _Functions(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(QuickMode):
     def __init__(self, seen: set[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen = seen

@@ -23,6 +23,7 @@ from typing import Any
 from autograder.worker import system
 from autograder.worker.confine import namespaces_work
 from autograder.worker.keeper import Ends, keep
+from autograder.worker.operations import operations_seen
 from autograder.worker.serve import serve
 
 _FD_COUNT = 5
@@ -88,18 +89,16 @@ def _warm() -> None:
 
 
 def _warm_further() -> None:
-    """Import what torch loads when operations are first watched: a second's work."""
+    """Import what only some workers need."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            return func(*args, **(kwargs or {}))
-
-    with contextlib.suppress(Exception), Watch():  # type: ignore[no-untyped-call]
+    # Where a torch cannot be kept from loading its compiler for this, a second's work.
+    with contextlib.suppress(Exception), operations_seen():
         torch.zeros(2)
+    if os.environ.get("KERNELWRIGHT_BACKEND") == "emulator":
+        # What reads an answer's machine code; next to a GPU it might start CUDA.
+        with contextlib.suppress(Exception):
+            import cuda.core  # noqa: F401
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelwright.torch_mode import QuickMode
 
 # NaN in every floating-point type; in whole numbers something that nobody writes.
 _NAN, _GARBAGE = 0xFF, 0xA7
@@ -76,12 +77,12 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return flat(tensor.detach()).view(torch.uint8)
 
 
-def marking_empty_tensors() -> TorchDispatchMode:
+def marking_empty_tensors() -> QuickMode:
     """Return a context in which ``torch.empty`` and its kin make marked tensors."""
     return _Marking()  # type: ignore[no-untyped-call]
 
 
-class _Marking(TorchDispatchMode):
+class _Marking(QuickMode):
     """Looks at every operation of torch's, and marks what it leaves empty."""
 
     def __torch_dispatch__(

@@ -54,3 +54,8 @@ def test_what_does_without_earns_all(judge: Judge) -> None:
 def test_a_wrong_answer_keeps_its_own_message(judge: Judge) -> None:
     result = judge.grade(WITHOUT, Cells({"twice": python_cell("return x * x")}))
     fails(result, "This is x squared.")
+
+
+def test_what_torchs_compiler_runs_is_told(judge: Judge) -> None:
+    body = "return torch.compile(lambda y: 2 * y, backend='eager')(x)"
+    fails(judge.grade(WITHOUT, Cells({"twice": python_cell(body)})), SAID)
