@@ -24,7 +24,11 @@ from autograder.gates import instructions
 from autograder.judge import Judge
 from autograder.results import Result
 from autograder.submission import Cells
-from autograder.workers import InfrastructureError
+from autograder.worker.cells import Namespace
+from autograder.worker.serve import _sass
+from autograder.workers import SMALLEST, InfrastructureError
+from kernelwright.cuda.nvrtc import Cubin
+from kernelwright.errors import CompileError
 
 COUNT = Count("sectors_per_request", "global", "load", at_most=4, ideal=4)
 
@@ -175,6 +179,28 @@ def test_structure_is_read_from_the_machine_code(judge: Judge) -> None:
     assert judge.grade(has, cells(doubled=RIGHT_KERNEL)).passed
     lacks = make_exercise("doubled", "cuda", structure=(Structure(lacks=("STG",)),))
     assert "holds STG" in judge.grade(lacks, cells(doubled=RIGHT_KERNEL)).message
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_machine_code_is_disassembled_only_to_be_read(
+    read: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whether a GPU takes it, compiling says; disassembling takes longer."""
+    asked: list[str] = []
+
+    def sass(cubin: Cubin, name: str) -> str:
+        asked.append(name)
+        return "its code"
+
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(Cubin, "sass", sass)
+    request = {"op": "sass", "source": SMALLEST, "name": "warm", "arch": "sm_90"}
+    answer, blobs = _sass(Namespace(str(tmp_path)), {**request, "read": read}, [])
+    assert answer == {"ok": True} and blobs == [b"its code" if read else b""]
+    assert asked == (["warm"] if read else [])
+    with pytest.raises(CompileError):
+        broken = {"source": SMALLEST.replace("int*", "in*"), "read": read}
+        _sass(Namespace(str(tmp_path)), {**request, **broken}, [])
 
 
 def test_mnemonics_of_a_disassembly() -> None:
