@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -136,16 +137,33 @@ FIRST_TILE = mistake(
     lambda a, b: a[:, :TILE] @ b[:TILE],
     "Every sum ends after the first 32 products: the tiles do not move on along k.",
 )
-LAST_TILE = mistake(
-    "last tile only",
-    lambda a, b: (
-        a[:, (a.shape[1] - 1) // TILE * TILE :] @ b[(b.shape[0] - 1) // TILE * TILE :]
-        if a.shape[1]
-        else a @ b
-    ),
-    "Every sum holds the products of the last tile alone: the sum must be set to 0 "
-    "once, before the loop over the tiles.",
-)
+
+
+def last_tile(tile: int) -> NearMiss:
+    """Return the mistake of sums that begin anew with every tile."""
+
+    def last(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        first = max(0, a.shape[1] - 1) // tile * tile
+        return a[:, first:] @ b[first:]
+
+    return mistake(
+        "last tile only",
+        last,
+        "Every sum holds the products of the last tile alone: the sum must be set to 0 "
+        "once, before the loop over the tiles.",
+    )
+
+
+def one_short(tile: int) -> NearMiss:
+    """Return the mistake of an inner loop that ends one step before the tile does."""
+    return mistake(
+        "tile one short",
+        by_tiles(tile, lambda left, right: left[:, :-1] @ right[:-1]),
+        f"The last product of every tile is missing: the loop inside the tile makes "
+        f"{tile} steps, while i < {tile}.",
+    )
+
+
 ROUNDED_DOWN = mistake(
     "k rounded down to tiles",
     lambda a, b: a[:, : a.shape[1] // TILE * TILE] @ b[: b.shape[0] // TILE * TILE],
@@ -180,11 +198,11 @@ COLUMN_OF_Y = mistake(
 )
 
 
-def _same_tile(a: torch.Tensor, b: torch.Tensor, stuck: str) -> torch.Tensor:
+def same_tile(tile: int, stuck: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Sum over the tiles along k with one factor's first tile in each."""
     c = a.new_zeros(a.shape[0], b.shape[1])
-    for first in range(0, a.shape[1], TILE):
-        left, right = a[:, first : first + TILE], b[first : first + TILE]
+    for first in range(0, a.shape[1], tile):
+        left, right = a[:, first : first + tile], b[first : first + tile]
         if stuck == "a":  # the guard, which is right, lets no more of it in
             left = a[:, : left.shape[1]]
         else:
@@ -196,7 +214,7 @@ def _same_tile(a: torch.Tensor, b: torch.Tensor, stuck: str) -> torch.Tensor:
 SAME_TILE = tuple(
     mistake(
         f"{stuck} does not move",
-        lambda a, b, stuck=stuck: _same_tile(a, b, stuck),  # type: ignore[misc]
+        partial(same_tile, TILE, stuck),
         f"Every round brings the first tile of {stuck} again: its index lacks `first`, "
         f"{index}.",
     )
@@ -205,8 +223,60 @@ SAME_TILE = tuple(
         ("b", "b[(first + y) * n + column]"),
     )
 )
+
+
+def _without_brackets(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Read b[first + y * n + column]: each tile of b one element further on."""
+    (k, n), flat = b.shape, b.flatten()
+    wide_a, _ = filled_up(a, b, TILE)
+    c = a.new_zeros(a.shape[0], n)
+    for first in range(0, k, TILE):
+        rows = torch.arange(min(TILE, k - first))[:, None]
+        read = flat[first + rows * n + torch.arange(n)]
+        c += wide_a[:, first : first + TILE][: len(c), : len(read)] @ read
+    return c
+
+
+NO_BRACKETS = mistake(
+    "no brackets",
+    _without_brackets,
+    "The tiles of b move along a row of it, where they must move down: brackets are "
+    "missing, b[(first + y) * n + column].",
+)
+
+
+def _threads_exchanged(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    # Thread (x, y) brings a[x][x] and b[y][y]: all have the same sum.
+    return (left.diagonal() * right.diagonal()).sum().expand(len(left), len(left))
+
+
+THREADS_EXCHANGED = mistake(
+    "threads exchanged",
+    by_tiles(TILE, _threads_exchanged),
+    "All elements of a tile of c are alike: the row goes with x and the column with y. "
+    "Let x run along a row: row = blockIdx.y * 32 + y, column = blockIdx.x * 32 + x.",
+)
+
+
+def blocks_exchanged(side: int) -> NearMiss:
+    """Return what is written where blockIdx.x counts rows and blockIdx.y columns."""
+
+    def some(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        rows, columns = (-(-size // side) * side for size in (b.shape[1], a.shape[0]))
+        keep = written(right, lambda row, column: (row < rows) & (column < columns))
+        return keep(a, b)
+
+    return mistake(
+        "blocks exchanged",
+        some,
+        "The blocks are exchanged: `blockIdx.x` belongs to the column, and "
+        "`blockIdx.y` to the row.",
+    )
+
+
 TILED = (
-    *(FIRST_TILE, LAST_TILE, ROUNDED_DOWN, NOTHING_STORED),
+    *(FIRST_TILE, last_tile(TILE), ROUNDED_DOWN, NOTHING_STORED, one_short(TILE)),
     *(TURNED_TILE, TURNED_A_TILE, ROW_OF_X, COLUMN_OF_Y, *SAME_TILE),
+    *(NO_BRACKETS, THREADS_EXCHANGED, blocks_exchanged(TILE)),
     *(last_product(TILE), *PITCHES),
 )

@@ -28,6 +28,22 @@ def _one_index(c: torch.Tensor) -> torch.Tensor:
     return same[:, :, None].expand(4, 16, 4, 16).reshape(64, 64)
 
 
+def _other_index(c: torch.Tensor) -> torch.Tensor:
+    """Take down[s] * across[s] for every r."""
+    return _one_index(c.T).T
+
+
+def _rows_by_x(c: torch.Tensor) -> torch.Tensor:
+    """Take rows x + 16 * r of a: thread (x, y) sums for rows and columns of x."""
+    of_x = c.reshape(4, 16, 4, 16).diagonal(dim1=1, dim2=3)  # r, s, x
+    return of_x[:, None].expand(4, 16, 4, 16).reshape(64, 64)
+
+
+def _columns_by_y(c: torch.Tensor) -> torch.Tensor:
+    """Take columns y + 16 * s of b: thread (x, y) sums for rows and columns of y."""
+    return _rows_by_x(c.T).T
+
+
 # Where row y + 16 * r comes from, when a thread loads rows 4 * y + r.
 _GATHERED = torch.arange(64) % 16 * 4 + torch.arange(64) // 16
 _AS_IT_IS = torch.arange(64)
@@ -80,5 +96,28 @@ REGISTERS = (
         "one index for both",
         rearranged(64, _one_index),
         "A row's four sums are alike: sums[r][s] takes across[r], and needs across[s].",
+    ),
+    mistake(
+        "the other index for both",
+        rearranged(64, _other_index),
+        "A column's four sums are alike: sums[r][s] takes down[s], and needs down[r].",
+    ),
+    mistake(
+        "rows by x",
+        rearranged(64, _rows_by_x),
+        "down is loaded from rows x + 16 * r, and x counts columns: a thread's rows "
+        "are y + 16 * r.",
+    ),
+    mistake(
+        "columns by y",
+        rearranged(64, _columns_by_y),
+        "across is loaded from columns y + 16 * s, and y counts rows: a thread's "
+        "columns are x + 16 * s.",
+    ),
+    mistake(
+        "four apart",
+        written(right, lambda row, column: (row % 64 < 28) & (column % 64 < 28)),
+        "Of each 64 x 64 elements only the first 28 x 28 are written: there are 16 "
+        "threads a side, so a thread's rows and columns lie 16 apart, not 4.",
     ),
 )

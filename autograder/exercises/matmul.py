@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from autograder.exercise import Exercise, Launch, Structure
@@ -28,15 +30,20 @@ from autograder.exercises._matmul_mistakes import (
     PITCHES,
     SUMS,
     TILED,
+    blocks_exchanged,
     last_product,
+    last_tile,
     mistake,
+    one_short,
     right,
+    same_tile,
     written,
 )
 from autograder.exercises._matmul_registers import REGISTERS
 
 _FIRST = CASES[0]
-_BLOCKED_CASES = (shape_case(64, 128, 96), *CASES[1:])
+# Two blocks down: the other cases have no more than one.
+_BLOCKED_CASES = (shape_case(128, 64, 96), *CASES[1:])
 _FAST_CASES = in_fours(
     shape_case(128, 256, 64),
     shape_case(132, 260, 36),
@@ -59,6 +66,13 @@ def _not_exchanged(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     row, column = torch.arange(m)[:, None], torch.arange(n)[None, :]
     inside = (row < -(-n // 32) * 32) & (column < -(-m // 8) * 8)
     return torch.where(inside, c, torch.nan)
+
+
+def _sides_exchanged(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return what blocks write that take steps of 32 down and of 8 along a row."""
+    last = 8 * (-(-b.shape[1] // 32) - 1) + 32
+    within = written(right, lambda row, column: (row % 32 < 8) & (column < last))
+    return within(a, b)
 
 
 def _blocks_not_exchanged(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -138,6 +152,20 @@ MATMUL_COALESCED = Exercise(
             _blocks_not_exchanged,
             "The threads are exchanged and the blocks are not: here `blockIdx.x` "
             "belongs to the column, and `blockIdx.y` to the row.",
+        ),
+        mistake(
+            "threads still along x",
+            written(right, lambda row, column: column % 32 < 8),
+            "Of every 32 columns only 8 are written: the blocks are exchanged and the "
+            "threads are not. `threadIdx.x`, of which there are 32, belongs to the "
+            "column, and `threadIdx.y` to the row.",
+        ),
+        mistake(
+            "sides exchanged",
+            _sides_exchanged,
+            "The blocks' sides are exchanged: a block is blockDim.x = 32 columns wide "
+            "and blockDim.y = 8 rows high, so that its first row is blockIdx.y * "
+            "blockDim.y.",
         ),
         mistake(
             "one side for both",
@@ -278,6 +306,8 @@ MATMUL_REGISTER_BLOCKED = Exercise(
     near_misses=(
         *REGISTERS,
         last_product(16),
+        last_tile(16),
+        one_short(16),
         NOTHING_STORED,
         *PITCHES,
     ),
@@ -308,6 +338,45 @@ MATMUL_REGISTER_BLOCKED = Exercise(
 
 # --- matmul_fast (ladder) ---------------------------------------------------------
 
+
+def _kept(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return the sums with what half a last tile keeps of the tile before."""
+    if a.shape[1] < 8 or a.shape[1] % 8 == 0:
+        return a @ b
+    return a @ b + a[:, -8:-4] @ b[-8:-4]
+
+
+def _last_tile_missing(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    whole = max(0, a.shape[1] - 1) // 8 * 8
+    return a[:, :whole] @ b[:whole]
+
+
+_AHEAD = (
+    mistake(
+        "last tile missing",
+        _last_tile_missing,
+        "The products of the last tile of 8 are missing: with the next tile loaded "
+        "ahead, the loop still makes one round for each tile, the last one included.",
+    ),
+    *(
+        mistake(
+            f"{stuck} does not move",
+            partial(same_tile, 8, stuck),
+            f"Every round brings the first tile of {stuck} again: {where}.",
+        )
+        for stuck, where in (
+            ("a", "the next one is 8 elements further on in each row"),
+            ("b", "the next one is 8 rows further down, 8 * n elements"),
+        )
+    ),
+    mistake(
+        "what was there before",
+        _kept,
+        "Where a last tile has fewer than 8 steps, the registers keep what the tile "
+        "before brought, and it is added again: set them to 0 before every load.",
+    ),
+)
+
 MATMUL_FAST = Exercise(
     id="matmul_fast",
     stem=STEM,
@@ -333,7 +402,14 @@ MATMUL_FAST = Exercise(
     cases=_FAST_CASES,
     hidden=hidden_in_fours,
     tolerance=TOLERANCE,
-    near_misses=(last_product(8), NOTHING_STORED, *PITCHES),
+    near_misses=(
+        *_AHEAD,
+        last_product(8),
+        last_tile(8),
+        blocks_exchanged(128),
+        NOTHING_STORED,
+        *PITCHES,
+    ),
     hints=(
         "Rung 4 with 128 x 128 elements a block and 8 x 8 a thread loads a quarter "
         "of a float for each product. To load four at a time, a step's values must "

@@ -1,4 +1,4 @@
-// expect: wanted
+// expect: The products of the last tile of 8
 __global__ void __launch_bounds__(256, 2)
     matmul_fast(const float* a, const float* b, float* c, int m, int n,
                 int k) {
