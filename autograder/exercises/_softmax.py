@@ -46,6 +46,7 @@ _REGIMES = {
     "special": "NaN and Inf among them",
     "cold": "values near -300",
     "deep": "values near -30,000",
+    "filled": "some at the lowest float, and a row of nothing else",
     "warm": "values near 8",
     "flat": "values near 0.1",
 }
@@ -90,6 +91,10 @@ def draw_rows(case: Case, generator: torch.Generator) -> torch.Tensor:
         x = 4 * x - 300.0
     elif case.regime == "deep":  # below whatever number a maximum may begin at
         x = 4 * x - 30_000.0
+    elif case.regime == "filled":  # as a mask does that has no -inf
+        lowest = torch.finfo(torch.float32).min
+        x[torch.rand(rows, columns, generator=generator) < 0.2] = lowest
+        x[-1] = lowest
     elif case.regime == "warm":  # exp stays below 65,504, and a sum of a few does not
         x = 8.0 + 0.8 * x.clamp(-3, 3)
     elif case.regime == "flat":  # no exponential is small beside the largest
@@ -189,6 +194,12 @@ def from_zero(x: torch.Tensor) -> torch.Tensor:
     return e / e.sum(-1, keepdim=True)
 
 
+def _by_logarithm(x: torch.Tensor) -> torch.Tensor:
+    """Return what fp32 makes of exp(x - (maximum + log(total)))."""
+    logarithm = torch.log(weights(x).sum(-1, keepdim=True)).float()
+    return torch.exp(x.float() - (highest(x).float() + logarithm)).double()
+
+
 def _empty_rows_as_zeros(x: torch.Tensor) -> torch.Tensor:
     nothing = (x == -torch.inf).all(-1, keepdim=True)
     return torch.softmax(x, -1).masked_fill(nothing, 0.0)
@@ -213,6 +224,13 @@ def shared_misses() -> tuple[tuple[str, Mistake, str], ...]:
             of_rows(lambda x: torch.log_softmax(x, -1)),
             "This is the logarithm of the softmax, x - maximum - log(total): take its "
             "exponential.",
+        ),
+        (
+            "by the logarithm",
+            of_rows(_by_logarithm),
+            "Right on paper: exp(x - (maximum + log(total))). But that sum is rounded "
+            "as a number of the maximum's size, near 1,000 by up to 0.00003, and so "
+            "is every output. Take the maximum away first, then divide by the total.",
         ),
         (
             "empty rows as zeros",

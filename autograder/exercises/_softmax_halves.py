@@ -15,10 +15,14 @@ from autograder.exercise import (
 )
 from autograder.exercises._softmax import (
     STEM,
+    THREADS,
     TOLERANCE,
     block_problem,
+    cut,
     drawn,
     from_zero,
+    highest,
+    joined,
     of_rows,
     rows_case,
     shared_misses,
@@ -50,6 +54,32 @@ def _in_half(x: torch.Tensor) -> torch.Tensor:
 def _as_given(x: torch.Tensor) -> torch.Tensor:
     e = _in_half(torch.exp(x))
     return e / _in_half(e.sum(-1, keepdim=True))
+
+
+def _difference_in_half(x: torch.Tensor) -> torch.Tensor:
+    e = torch.exp(_in_half(x - highest(x)))
+    return e / e.sum(-1, keepdim=True)
+
+
+def _threads_alone(x: torch.Tensor) -> torch.Tensor:
+    """Return what comes of a maximum for each thread, and one total of the row."""
+    parts = cut(x, THREADS)
+    most = highest(parts.mT).mT  # of a thread's columns
+    e = torch.exp(parts - most)
+    # A thread without a column adds 0; one that has seen only -inf, NaN.
+    idle = torch.arange(THREADS) >= x.shape[1]
+    total = e.sum(1).masked_fill(idle, 0.0).sum(1)
+    return joined(x, e / total[:, None, None])
+
+
+def _written_without(x: torch.Tensor) -> torch.Tensor:
+    e = torch.exp(x.float()).double()
+    return e / weights(x).sum(-1, keepdim=True)
+
+
+def _summed_without(x: torch.Tensor) -> torch.Tensor:
+    total = torch.exp(x.float()).double().sum(-1, keepdim=True)
+    return weights(x) / total.float().double()
 
 
 def _summed_in_half(x: torch.Tensor) -> torch.Tensor:
@@ -109,12 +139,43 @@ FP16_OVERFLOW = Exercise(
             "Take the row's maximum away first.",
         ),
         NearMiss(
+            "difference in half",
+            of_rows(_difference_in_half),
+            "x - maximum is rounded to a half before its exponential is taken: from 4 "
+            "on halves are 0.004 apart, and so the weight is off by as much of "
+            "itself. Widen both, then subtract: __half2float(in[c]) - most.",
+        ),
+        NearMiss(
+            "threads alone",
+            of_rows(_threads_alone),
+            "Each thread takes away the maximum of its own columns, and the total adds "
+            "up what is relative to 256 maxima. Behind the tree part[0] holds the "
+            "row's: read it back.",
+        ),
+        NearMiss(
+            "written without maximum",
+            of_rows(_written_without),
+            "The total is relative to the maximum, and what you write is not: take it "
+            "away in the last sweep too.",
+        ),
+        NearMiss(
+            "summed without maximum",
+            of_rows(_summed_without),
+            "What you write is relative to the maximum, and the total is not: take it "
+            "away in the sweep that sums too.",
+        ),
+        NearMiss(
             "as it was",
             of_rows(_as_given),
             "The sum leaves the range of a half, which ends at 65,504: e / inf "
             "is 0, and inf / inf is NaN. Which two numbers grow too large?",
         ),
-        *(NearMiss(*miss) for miss in shared_misses() if miss[0] != "no maximum"),
+        *(
+            NearMiss(*miss)
+            for miss in shared_misses()
+            # The first has words of its own here; of the second a half shows nothing.
+            if miss[0] not in ("no maximum", "by the logarithm")
+        ),
     ),
     hints=(
         "A half ends at 65,504. From which x on is exp(x) more? And how many columns "

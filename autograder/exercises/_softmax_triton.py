@@ -72,6 +72,12 @@ def _first_row(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x[:1], -1).expand_as(x)
 
 
+def _all_to_the_first_row(x: torch.Tensor) -> torch.Tensor:
+    out = torch.full_like(x, torch.nan)
+    out[:1] = torch.softmax(x[-1:], -1)
+    return out
+
+
 def _highest_of_all(x: torch.Tensor) -> torch.Tensor:
     # Zeros past the end move the maximum, and are in no sum: 0 where all is below.
     most = highest(_padded(x))
@@ -146,6 +152,12 @@ SOFTMAX_TRITON = Exercise(
             "Every row holds the first one's softmax: program `row` begins at x_ptr + "
             "row * columns.",
         ),
+        NearMiss(
+            "all to the first row",
+            of_rows(_all_to_the_first_row),
+            "Every program writes to the first row, and the last one stays: program "
+            "`row` stores from out_ptr + row * columns on.",
+        ),
         *(
             NearMiss(
                 f"the first {most} columns",
@@ -192,6 +204,35 @@ def _pieces_alone(x: torch.Tensor) -> torch.Tensor:
 def _totals_as_they_are(x: torch.Tensor) -> torch.Tensor:
     _, total = maxima_and_totals(_pieces(x), -1)
     return weights(x) / total.sum(1)
+
+
+def _totals_forgotten(x: torch.Tensor) -> torch.Tensor:
+    most = highest(_pieces(x))
+    return weights(x) / torch.exp(most - highest(most.mT)).sum(1)
+
+
+def _not_shifted(x: torch.Tensor) -> torch.Tensor:
+    most = highest(_pieces(x))
+    totals = torch.exp(_pieces(x).float()).double().sum(2, keepdim=True)
+    totals = totals.float().double()  # where a float ends it is infinite
+    return weights(x) / (totals * torch.exp(most - highest(most.mT))).sum(1)
+
+
+def _upside_down(x: torch.Tensor) -> torch.Tensor:
+    most, totals = maxima_and_totals(_pieces(x), -1)
+    pieces = most.shape[1]
+    room = 1 << (pieces - 1).bit_length()
+    # Places without a piece hold (-inf, 0), and there the factor is infinite.
+    most = pad(most, (0, 0, 0, room - pieces), value=-torch.inf)
+    totals = pad(totals, (0, 0, 0, room - pieces))
+    factor = torch.exp((highest(most.mT) - most).float()).double()
+    return weights(x) / (totals * factor).sum(1)
+
+
+def _maximum_of_the_piece(x: torch.Tensor) -> torch.Tensor:
+    """Return the right numbers, and NaN in a piece that has no maximum."""
+    empty = (highest(_pieces(x)) == -torch.inf).expand_as(_pieces(x))
+    return torch.softmax(x, -1).masked_fill(joined(x, empty), torch.nan)
 
 
 def _own_maximum_above(x: torch.Tensor) -> torch.Tensor:
@@ -279,6 +320,36 @@ SOFTMAX_LONG_ROWS = Exercise(
             "maximum: multiply each by exp(its maximum - the row's) first.",
         ),
         NearMiss(
+            "totals forgotten",
+            of_rows(_totals_forgotten),
+            "Each piece counts as if it held one number: the row's total is the sum of "
+            "totals * exp(maxima - maximum).",
+        ),
+        NearMiss(
+            "not shifted",
+            of_rows(_not_shifted),
+            "A piece's total is the sum of exp(x) as it is: take the piece's maximum "
+            "away first, since that is what the second kernel takes it to be.",
+        ),
+        NearMiss(
+            "factor upside down",
+            of_rows(_upside_down),
+            "The factor is upside down: a piece with a smaller maximum counts less, "
+            "exp(its maximum - the row's).",
+        ),
+        NearMiss(
+            "first piece alone",
+            of_rows(_first_columns(PIECE)),
+            "Only the first piece of each row is done: a grid of (rows,) has one "
+            "program a row. It is (rows, pieces), for both kernels.",
+        ),
+        NearMiss(
+            "maximum of the piece",
+            of_rows(_maximum_of_the_piece),
+            "The second kernel takes the maximum of its own piece, and where all of "
+            "that is -inf there is none: the row's is the largest of `maxima`.",
+        ),
+        NearMiss(
             "own maximum above",
             of_rows(_own_maximum_above),
             "The total is the row's, and the exponentials stand relative to their "
@@ -290,7 +361,11 @@ SOFTMAX_LONG_ROWS = Exercise(
             "A piece that is all -inf spoils its row: -inf - -inf is NaN. There take 0 "
             "away instead, so that its total is 0.",
         ),
-        *(NearMiss(*miss) for miss in shared_misses()),
+        *(
+            NearMiss(*miss)
+            for miss in shared_misses()
+            if miss[0] != "by the logarithm"  # in a sum of so many it hardly shows
+        ),
     ),
     hints=(
         "The pair of a piece is what a thread kept in softmax_online. Who can merge "

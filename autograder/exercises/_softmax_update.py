@@ -25,6 +25,7 @@ _BEGINNINGS = {
     "empty": "nothing seen before",
     "masked": "rows of -inf, some with nothing before",
     "large": "values of some 10,000",
+    "lowest": "some at the lowest float",
 }
 
 
@@ -48,6 +49,11 @@ def _update_problem(case: Case, generator: torch.Generator) -> Problem:
     if case.regime in ("empty", "masked"):
         nothing = slice(None) if case.regime == "empty" else slice(1, 3)
         maximum[nothing], total[nothing] = -torch.inf, 0.0
+    if case.regime == "lowest":  # as a mask has them that knows no -inf
+        lowest = torch.finfo(torch.float32).min
+        values[torch.rand(rows, columns, generator=generator) < 0.2] = lowest
+        values[0] = maximum[1] = lowest
+        maximum[0], total[0] = -torch.inf, 0.0
     return Problem(
         {"maximum": maximum, "total": total, "values": values},
         {
@@ -90,6 +96,29 @@ def _relative_to_the_old(arguments: Arguments) -> Outputs:
     # What fp32 makes of it: exp ends at 88.7.
     total = (tensor(arguments, "total").double() + added).float().double()
     return {"maximum": right["maximum"], "total": total}
+
+
+def _by_the_values(arguments: Arguments) -> Outputs:
+    """Bring the old total to the values' maximum, in fp32."""
+    before = tensor(arguments, "total")
+    highest_here = highest(tensor(arguments, "values"))[:, 0]
+    mended = before * torch.exp(tensor(arguments, "maximum") - highest_here)
+    right, kept = _update(arguments), _update(arguments, take=False)
+    total = mended.double() + right["total"] - kept["total"]
+    return {"maximum": right["maximum"], "total": total}
+
+
+def _zero_for_nothing(arguments: Arguments) -> Outputs:
+    right = _update(arguments)
+    nothing = right["maximum"] == -torch.inf
+    return {**right, "maximum": right["maximum"].masked_fill(nothing, 0.0)}
+
+
+def _from_a_number(arguments: Arguments) -> Outputs:
+    """Take no less than -1e9 away from the values."""
+    right = _update(arguments)
+    below = right["maximum"] < -1e9
+    return {**right, "total": right["total"].masked_fill(below, 0.0)}
 
 
 def _exchanged(arguments: Arguments) -> Outputs:
@@ -171,6 +200,7 @@ ONLINE_UPDATE = Exercise(
         _update_case(8, 7, "masked"),
         _update_case(5, 1),
         _update_case(7, 20, "large"),
+        _update_case(5, 16, "lowest"),
     ),
     hidden=_hidden_updates,
     tolerance=Tolerance(
@@ -206,6 +236,27 @@ ONLINE_UPDATE = Exercise(
             lambda a: _update(a, compare=False),
             "The maximum is that of these values alone: it is the larger of theirs and "
             "the old one.",
+        ),
+        NearMiss(
+            "by the values' maximum",
+            _by_the_values,
+            "The old total is brought to the maximum of these values, which may be the "
+            "smaller one: its factor is exp(old maximum - new maximum), with the new "
+            "one the larger of the two.",
+        ),
+        NearMiss(
+            "0 for nothing",
+            _zero_for_nothing,
+            "Where nothing but -inf has been seen the maximum stays -inf, and comes "
+            "back as 0: the 0 is only for what is taken away. Return the maximum "
+            "itself.",
+        ),
+        NearMiss(
+            "from a number",
+            _from_a_number,
+            "A finite number stands in for -inf, and some values are below it: every "
+            "exp(x - it) is 0, and so is the total. Ask whether the maximum is -inf, "
+            "and take 0 away only there.",
         ),
         NearMiss(
             "exchanged",

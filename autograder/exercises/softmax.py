@@ -29,6 +29,7 @@ from autograder.exercises._softmax import (
     weights,
 )
 from autograder.exercises._softmax_halves import FP16_OVERFLOW
+from autograder.exercises._softmax_merge import MERGES
 from autograder.exercises._softmax_triton import SOFTMAX_LONG_ROWS, SOFTMAX_TRITON
 from autograder.exercises._softmax_update import ONLINE_UPDATE
 
@@ -100,6 +101,18 @@ def _counted(x: torch.Tensor) -> torch.Tensor:
     return weights(x) / (x != -torch.inf).sum(1, keepdim=True)
 
 
+def _first_columns(x: torch.Tensor) -> torch.Tensor:
+    most = highest(x[:, :THREADS])
+    return torch.exp(x - most) / torch.exp(x[:, :THREADS] - most).sum(1, keepdim=True)
+
+
+def _nan_lost(x: torch.Tensor) -> torch.Tensor:
+    """Return the softmax of the other numbers in a row that holds a NaN."""
+    return torch.softmax(x.masked_fill(x.isnan(), -torch.inf), -1) + 0.0 * x.where(
+        x.isnan(), 0.0
+    )
+
+
 def _upside_down(x: torch.Tensor) -> torch.Tensor:
     growth = torch.exp(highest(x) - x)
     growth = growth.masked_fill(x == -torch.inf, 0.0).sum(1, keepdim=True)
@@ -132,7 +145,7 @@ SOFTMAX_ONLINE = Exercise(
         "`merge` puts two pairs together by the online rule; a pair of -INFINITY and 0 "
         "has seen nothing.",
         "x is read twice and out written once, coalesced; at most two barriers.",
-        "A row that is all -inf gives NaN, as in torch.",
+        "A row that is all -inf gives NaN, as in torch, and so does a row with a NaN.",
     ),
     problem=block_problem,
     reference=softmax,
@@ -147,6 +160,7 @@ SOFTMAX_ONLINE = Exercise(
         rows_case(2, 0),
         rows_case(4, 300, "special"),
         rows_case(3, 300, "deep"),
+        rows_case(4, 200, "filled"),
     ),
     hidden=hidden_rows(3000),
     tolerance=TOLERANCE,
@@ -203,6 +217,20 @@ SOFTMAX_ONLINE = Exercise(
             of_rows(_own_warp_twice),
             "Each thread counts its own warp twice: it begins with its warp's pair and "
             "merges all eight of them. Begin with room[0] and merge the other seven.",
+        ),
+        *MERGES,
+        NearMiss(
+            "first columns alone",
+            of_rows(_first_columns),
+            "Only the first 256 columns are in the total: each thread takes column t, "
+            "and goes on in steps of 256.",
+        ),
+        NearMiss(
+            "NaN lost",
+            of_rows(_nan_lost),
+            "A NaN is lost on the way. fmaxf passes over it, so it lives in the total "
+            "alone, beside a maximum that may still be -INFINITY. Where one maximum "
+            "is -INFINITY, return the *other* pair before you compare the two.",
         ),
         NearMiss(
             "weighed twice",

@@ -1,0 +1,13 @@
+# expect: A finite number stands in for -inf
+def online_update(maximum: Tensor, total: Tensor, values: Tensor):
+    """Take values (rows, columns) into maximum and total, both (rows,).
+
+    total is the sum of exp(x - maximum) over all x seen so far; before
+    the first of them, maximum is -inf and total 0.
+    """
+    higher = torch.maximum(maximum, values.amax(dim=1))
+    # Where all is -inf so far, -inf - -inf would be NaN.
+    base = higher.clamp(min=-1e9)
+    mended = total * torch.exp(maximum - base)
+    total = mended + torch.exp(values - base[:, None]).sum(dim=1)
+    return higher, total
