@@ -145,7 +145,8 @@ SOFTMAX_ONLINE = Exercise(
         "`merge` puts two pairs together by the online rule; a pair of -INFINITY and 0 "
         "has seen nothing.",
         "x is read twice and out written once, coalesced; at most two barriers.",
-        "A row that is all -inf gives NaN, as in torch, and so does a row with a NaN.",
+        "A row that is all -inf gives NaN, as in torch, and so does one with a NaN or "
+        "+inf.",
     ),
     problem=block_problem,
     reference=softmax,

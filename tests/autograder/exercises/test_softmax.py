@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from autograder.authoring.regions import cell_source
 from autograder.exercise import Arguments, Case, Exercise, Outputs
 from autograder.exercises._softmax_update import ONLINE_UPDATE
 from autograder.exercises.softmax import EXERCISES
+from autograder.judge import Judge
 from autograder.oracle import draw, given, is_right
+from autograder.submission import Cells
 
 ROWS = [exercise for exercise in EXERCISES if exercise is not ONLINE_UPDATE]
 BY_ID = pytest.mark.parametrize("exercise", ROWS, ids=lambda e: e.id)
@@ -109,6 +112,18 @@ def test_any_order_and_any_exponential_is_right(exercise: Exercise) -> None:
             online,
         ):
             assert right(exercise, case, answer), case.name
+
+
+@pytest.mark.parametrize("name", ["softmax_triton", "softmax_long_rows"])
+def test_powers_of_two_are_as_good(name: str, judge: Judge) -> None:
+    exercise = next(e for e in EXERCISES if e.id == name)
+    answer = cell_source(exercise, solved=True)
+    assert "tl.exp(" in answer
+    answer = answer.replace("tl.exp(", "tl.exp2(1.4426950408889634 * (")
+    for argument in ("x - tl.max(x, 0)", "x - base", "maxima - maximum", "x - maximum"):
+        answer = answer.replace(f"* ({argument})", f"* ({argument}))")
+    result = judge.grade(exercise, Cells({name: answer}))
+    assert result.passed and result.earned == result.possible, result.message
 
 
 @BY_ID
