@@ -20,6 +20,7 @@ from autograder.exercise import (
     Case,
     Count,
     Launch,
+    NearMiss,
     Output,
     Outputs,
     Problem,
@@ -145,6 +146,52 @@ def by_folds(
         return {"out": parts.sum(1) if sum_up is None else sum_up(parts)}
 
     return output
+
+
+def tail_mistakes(width: int) -> tuple[NearMiss, ...]:
+    """Return what goes wrong where fewer than ``width`` elements are left."""
+
+    def bringing(value: Callable[[torch.Tensor], float]) -> Mistake:
+        def output(arguments: Arguments) -> Outputs:
+            x = tensor(arguments, "x")
+            past = width - folded(torch.ones_like(x), width).double().sum(1)
+            sums = folded(x, width).double().sum(1)
+            # Where nothing is missing nothing is added, not even 0 * infinity.
+            more = past.clamp(min=1.0) * value(x)
+            return {"out": torch.where(past > 0, sums + more, sums)}
+
+        return output
+
+    def without_the_last(arguments: Arguments) -> Outputs:
+        x = tensor(arguments, "x").clone()
+        x[-1:] = 0.0
+        return {"out": folded(x, width).double().sum(1)}
+
+    return (
+        NearMiss(
+            "last element missing",
+            without_the_last,
+            "The last element, x[n - 1], is missing: the guard is i < n.",
+        ),
+        NearMiss(
+            "last element again",
+            bringing(lambda x: float(x[-1]) if len(x) else 0.0),
+            "Threads past the end bring the last element once more: they are to bring "
+            "0, which changes no sum.",
+        ),
+        NearMiss(
+            "ones past the end",
+            bringing(lambda x: 1.0),
+            "Threads past the end bring a 1, which changes no product. What changes no "
+            "sum is 0.",
+        ),
+        NearMiss(
+            "minus infinity past the end",
+            bringing(lambda x: -torch.inf),
+            "Threads past the end bring -infinity, which changes no maximum. What "
+            "changes no sum is 0.",
+        ),
+    )
 
 
 def tolerance_by(width: int) -> Tolerance:

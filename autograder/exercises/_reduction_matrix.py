@@ -56,6 +56,12 @@ def _by_each_warp(x: torch.Tensor) -> torch.Tensor:
     return (x.square() * times).sum(1)
 
 
+def _rounds_overlap(values: torch.Tensor, apart: int) -> torch.Tensor:
+    """Weigh rows of eight loads, ``apart`` from each other, that go on by one load."""
+    place = torch.arange(len(values), device=values.device)
+    return values * (place // apart + 1).clamp(max=8)[:, None]
+
+
 def _first_warp_twice(x: torch.Tensor) -> torch.Tensor:
     squares = _by_thread(x).square()
     return squares.sum((1, 2)) + squares[:, :, :32].sum((1, 2))
@@ -82,7 +88,7 @@ SUM_SQUARED = Exercise(
     reference=of_matrix(lambda x: x.square().sum(1)),
     cases=(
         matrix_case(4, 1024),
-        matrix_case(3, 1000),
+        matrix_case(2, 2500),
         matrix_case(5, 257),
         matrix_case(7, 33),
         matrix_case(4, 31),
@@ -155,6 +161,40 @@ SUM_SQUARED = Exercise(
             ),
             "The last columns % 256 columns are missing: columns / 256 is rounded "
             "down. Thread t takes columns t, t + 256, … as long as there is one.",
+        ),
+        NearMiss(
+            "one stretch of eight",
+            of_matrix(
+                lambda x: (
+                    x[:, torch.arange(x.shape[1], device=x.device) // THREADS % 8 == 0]
+                )
+                .square()
+                .sum(1)
+            ),
+            "One column of eight is in the sums: a thread that goes on by 8 * "
+            "blockDim.x must take eight, blockDim.x apart.",
+        ),
+        NearMiss(
+            "rounds overlap",
+            of_matrix(lambda x: _rounds_overlap(x.square().T, THREADS).sum(0)),
+            "Columns are counted up to eight times: a thread that takes eight columns "
+            "a round goes on by 8 * blockDim.x.",
+        ),
+        NearMiss(
+            "even warps",
+            of_matrix(
+                lambda x: (
+                    x[:, torch.arange(x.shape[1], device=x.device) // 32 % 2 == 0]
+                )
+                .square()
+                .sum(1)
+            ),
+            "Only every other warp is in the sums: the last offset is 1.",
+        ),
+        NearMiss(
+            "mean of squares",
+            of_matrix(lambda x: x.square().mean(1)),
+            "These are means: the sum of the squares is wanted, divided by nothing.",
         ),
         NearMiss(
             "first warp twice",
@@ -272,6 +312,15 @@ MEAN_ABS = Exercise(
     # Magnitudes have one sign; the division's own eps/2 is within the factor.
     tolerance=tolerance_along("rows", lambda x: x.abs().sum(0) / max(1, len(x))),
     near_misses=(
+        # Before the sums: where there are no rows, these are 0 as well.
+        NearMiss(
+            "no rows",
+            of_matrix(
+                lambda x: x.abs().mean(0) if len(x) else torch.zeros_like(x.sum(0))
+            ),
+            "A matrix of no rows has 0 as its means: that would look like a result. "
+            "There is none: 0 / 0 is NaN, and NaN is wanted.",
+        ),
         NearMiss(
             "not divided",
             of_matrix(lambda x: x.abs().sum(0)),
@@ -298,6 +347,28 @@ MEAN_ABS = Exercise(
             of_matrix(lambda x: x[:32].abs().sum(0) / x.shape[0]),
             "Only the first 32 rows are in the sums: a thread goes on to row "
             "threadIdx.y + 32, + 64, and so on.",
+        ),
+        NearMiss(
+            "half of the rows",
+            of_matrix(
+                lambda x: (
+                    x[torch.arange(len(x), device=x.device) % 32 < 16].abs().sum(0)
+                    / len(x)
+                )
+            ),
+            "Only 16 of the 32 rows of threads are in the sums: the first offset is "
+            "16, half a warp.",
+        ),
+        NearMiss(
+            "rounds overlap",
+            of_matrix(lambda x: _rounds_overlap(x.abs(), 32).sum(0) / len(x)),
+            "Rows are counted up to eight times: a thread that takes eight rows a "
+            "round goes on by 8 * 32.",
+        ),
+        NearMiss(
+            "one row less",
+            of_matrix(lambda x: x.abs().sum(0) / x.new_tensor(len(x) - 1)),
+            "The sums are divided by rows - 1: a mean over `rows` elements is wanted.",
         ),
         NearMiss(
             "one row of threads",

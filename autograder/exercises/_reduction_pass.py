@@ -42,8 +42,15 @@ MOST_BLOCKS = 1056
 PER_BLOCK = 16 * THREADS
 
 
+# A case of its own: more blocks than a block has threads, a float4 a thread.
+MANY = range(266_243, 267_000)
+MANY_BLOCKS = 260
+
+
 def blocks_of_all(n: int) -> int:
     """Return the blocks that add n elements up; one at least."""
+    if n in MANY:
+        return MANY_BLOCKS
     return min(MOST_BLOCKS, max(1, -(-n // PER_BLOCK)))
 
 
@@ -67,6 +74,8 @@ def _hidden_all(generator: torch.Generator) -> list[Case]:
         vector_case(4 * drawn(generator, 1500, 2500) + 2),
         vector_case(4 * drawn(generator, 4000, 8000) + 3, "shifted"),
         vector_case(drawn(generator, 30_000, 60_000), "shifted"),
+        # Last: who leaves the counter as it is stops here somewhere in the middle.
+        Case("260 blocks, more than a block has threads", {"n": MANY[0]}),
     ]
 
 
@@ -85,6 +94,34 @@ def _kept(
     """Add the elements with some indices up, and the last few, which fill no float4."""
     i = torch.arange(x.numel(), device=x.device)
     return x[keep(i) | (i >= x.numel() // 4 * 4)].sum()
+
+
+def _counted(
+    x: torch.Tensor, times: Callable[[torch.Tensor, int], torch.Tensor]
+) -> torch.Tensor:
+    """Add each float4 up so many times, by its number and the grid's threads."""
+    fours = x.numel() // 4
+    threads = blocks_of_all(x.numel()) * THREADS
+    f = torch.arange(fours, device=x.device)
+    weights = times(f, threads).double()
+    sums = x[: 4 * fours].view(fours, 4).sum(1) * weights
+    # What is not counted is not there, NaN or not.
+    return torch.where(weights > 0, sums, 0.0).sum() + x[4 * fours :].sum()
+
+
+def _whole_rounds(f: torch.Tensor, fours: int, threads: int) -> torch.Tensor:
+    """Say which float4s a loop of four a round takes, where it takes whole rounds."""
+    last_of_round = f % threads + (f // threads // 4 * 4 + 3) * threads
+    return last_of_round < fours
+
+
+def _tail_in_every_block(x: torch.Tensor) -> torch.Tensor:
+    more = blocks_of_all(x.numel()) - 1
+    return x.sum() + more * x[x.numel() // 4 * 4 :].sum()
+
+
+def _first_of_the_tail(x: torch.Tensor) -> torch.Tensor:
+    return x[: x.numel() // 4 * 4 + 1].sum()
 
 
 def _tail_elsewhere(x: torch.Tensor) -> torch.Tensor:
@@ -133,8 +170,10 @@ SUM_ALL = Exercise(
         NearMiss(
             "nobody is last",
             _of_all(lambda x: torch.full((), torch.nan, dtype=torch.float64)),
-            "No block took itself for the last one: is the counter 0 when a launch "
-            "begins? Whoever is last must set it back for the next.",
+            "out[0] is NaN, as if no block took itself for the last one. Does one "
+            "thread of each block count, and compare with gridDim.x - 1? Is the "
+            "counter 0 when a launch begins? Whoever is last must set it back for the "
+            "next.",
         ),
         NearMiss(
             "tail forgotten",
@@ -164,7 +203,49 @@ SUM_ALL = Exercise(
                 )
             ),
             "Only the first block's elements are in the sum: add all the partial sums "
-            "up.",
+            "up, and then what the threads of the last block have of them (sum_block).",
+        ),
+        NearMiss(
+            "tail in every block",
+            _of_all(_tail_in_every_block),
+            "Every block adds the last n % 4 elements: let them be one block's, or go "
+            "by the thread's number in the grid.",
+        ),
+        NearMiss(
+            "first of the tail",
+            _of_all(_first_of_the_tail),
+            "Of the last n % 4 elements only the first is in the sum: there may be "
+            "three.",
+        ),
+        NearMiss(
+            "stride of a block",
+            _of_all(
+                lambda x: _counted(
+                    x,
+                    lambda f, threads: (f // THREADS + 1).clamp(max=threads // THREADS),
+                )
+            ),
+            "float4s are counted several times: each block goes on by its own 256 "
+            "threads, over what other blocks have too. Go on by gridDim.x * "
+            "blockDim.x.",
+        ),
+        NearMiss(
+            "whole rounds only",
+            _of_all(
+                lambda x: _counted(
+                    x,
+                    lambda f, threads: _whole_rounds(f, x.numel() // 4, threads),
+                )
+            ),
+            "A thread that has fewer than four float4s left adds none of them: behind "
+            "the loop over four at a time one over single ones is needed.",
+        ),
+        NearMiss(
+            "three of four",
+            _of_all(
+                lambda x: _kept(x, lambda i: i % 4 != 3),
+            ),
+            "Of each float4 only x, y and z are in the sum: .w is missing.",
         ),
     ),
     hints=(

@@ -23,6 +23,7 @@ from autograder.exercises._reduction import (
     by_folds,
     hidden_lengths,
     problem_by,
+    tail_mistakes,
     tolerance_by,
     vector_case,
 )
@@ -102,9 +103,11 @@ BLOCK_SUM = Exercise(
         NearMiss(
             "replaced",
             by_folds(THREADS, lambda parts: parts[:, 255]),
-            "out holds the last element of each block: each step replaces part[t]. Add "
-            "to it: part[t] += …",
+            "out holds the last element of each block. Does each step replace part[t]? "
+            "Add to it: part[t] += … Or does thread 255 store? Thread 0 has the sum, "
+            "in part[0].",
         ),
+        *tail_mistakes(THREADS),
     ),
     hints=(
         "With 256 values left, let 128 threads work: which 128, so that four warps "
@@ -134,6 +137,12 @@ BLOCK_SUM = Exercise(
 )
 
 # --- warp_sum ---------------------------------------------------------------------
+
+
+def _lane_named_offset(parts: torch.Tensor) -> torch.Tensor:
+    for offset in (16, 8, 4, 2, 1):
+        parts = parts + parts[:, offset : offset + 1]
+    return parts[:, 0]
 
 
 def _one_warp_a_block(arguments: Arguments) -> Outputs:
@@ -204,6 +213,25 @@ WARP_SUM = Exercise(
             by_folds(32, lambda parts: 2 * parts.sum(1)),
             "Each sum is twice what it should be: 32 lanes further on there is nobody, "
             "and a lane gets its own value once more. The first offset is 16.",
+        ),
+        NearMiss(
+            "from half a block",
+            by_folds(32, lambda parts: 8 * parts.sum(1)),
+            "Each sum is eight times what it should be: 128, 64 and 32 lanes further "
+            "on there is nobody, and a lane gets its own value once more. The first "
+            "offset is 16, half a warp.",
+        ),
+        NearMiss(
+            "lane named offset",
+            by_folds(32, _lane_named_offset),
+            "Every lane asks the lane whose number is `offset`: that is __shfl_sync. "
+            "The lane `offset` further on is __shfl_down_sync's.",
+        ),
+        NearMiss(
+            "what it came with",
+            by_folds(32, lambda parts: parts[:, [0, 16, 8, 4, 2, 1]].sum(1)),
+            "Only lanes 0, 1, 2, 4, 8 and 16 are in the sum: each step hands on the "
+            "element that a lane came with. Hand on what it has added up so far.",
         ),
         NearMiss(
             "up for down",
@@ -302,6 +330,7 @@ LOST_LANES = Exercise(
             by_folds(THREADS, lambda parts: parts[:, :32].sum(1)),
             "Only the first warp of each block is in the sum.",
         ),
+        *tail_mistakes(THREADS),
     ),
     hints=(
         "Trace it with n = 1000. What does it say of line 11, and which lanes does it "

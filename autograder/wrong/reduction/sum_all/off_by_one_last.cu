@@ -1,4 +1,4 @@
-// expect: must set it back for the next
+// expect: out[0] was never written
 __device__ float partials[4096];      // one a block
 __device__ unsigned int arrived = 0;  // blocks that have left theirs
 

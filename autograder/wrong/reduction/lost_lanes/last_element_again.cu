@@ -1,0 +1,20 @@
+// expect: bring the last element once more
+__global__ void lost_lanes(const float* x, float* out, int n) {
+    __shared__ float part[8];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = n > 0 ? x[min(i, n - 1)]
+                      : 0.0f;  // nothing to add, and still there
+    for (int offset = 16; offset > 0; offset /= 2) {
+        sum += __shfl_down_sync(0xffffffff, sum, offset);
+    }
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int warp = 1; warp < 8; ++warp) {
+            sum += part[warp];
+        }
+        out[blockIdx.x] = sum;
+    }
+}
