@@ -197,7 +197,7 @@ LAYER_NORM_BACKWARD = Exercise(
         "and `g = dy * weight`.",
         "`dw` and `db` hold what this thread's columns have gathered: `dy * h`, and "
         "`dy`.",
-        "x and dy are each loaded once; no atomics.",
+        "x and dy are each loaded once, with at most four barriers a row; no atomics.",
     ),
     problem=_problem,
     reference=_gradients(),
@@ -274,6 +274,77 @@ LAYER_NORM_BACKWARD = Exercise(
                 )
             ),
             "The two sums are not divided by columns: they are to be means.",
+        ),
+        NearMiss(
+            "mean of g not divided",
+            _gradients(
+                dx=lambda p: (
+                    p.rstd * (p.g - p.g.sum(1, keepdim=True) - p.h * p.mean_gh)
+                )
+            ),
+            "The sum of g is not divided by columns: it is to be a mean.",
+        ),
+        NearMiss(
+            "mean of g * h not divided",
+            _gradients(
+                dx=lambda p: (
+                    p.rstd * (p.g - p.mean_g - p.h * (p.g * p.h).sum(1, keepdim=True))
+                )
+            ),
+            "The sum of g * h is not divided by columns: it is to be a mean.",
+        ),
+        NearMiss(
+            "mean over threads",
+            _gradients(
+                dx=lambda p: (
+                    p.rstd
+                    * (p.g - (p.mean_g + p.h * p.mean_gh) * (p.g.shape[1] / _THREADS))
+                )
+            ),
+            "The two sums are divided by 256, the threads: a row has `columns` "
+            "elements.",
+        ),
+        NearMiss(
+            "mean of dy",
+            _gradients(
+                dx=lambda p: (
+                    p.rstd * (p.g - p.dy.mean(1, keepdim=True) - p.h * p.mean_gh)
+                )
+            ),
+            "The first mean is that of dy: it is to be that of g = dy * weight.",
+        ),
+        NearMiss(
+            "mean of dy * h",
+            _gradients(
+                dx=lambda p: (
+                    p.rstd * (p.g - p.mean_g - p.h * (p.dy * p.h).mean(1, keepdim=True))
+                )
+            ),
+            "The second mean is that of dy * h: it is to be that of g * h, with g = dy "
+            "* weight.",
+        ),
+        NearMiss(
+            "rstd twice",
+            _gradients(dx=lambda p: p.rstd * p.dx),
+            "dx has the factor rstd once too often: h has one of its own already.",
+        ),
+        NearMiss(
+            "dweight of x",
+            lambda arguments: {
+                **_gradients()(arguments),
+                "dweight": _by_block(
+                    tensor(arguments, "dy").double() * tensor(arguments, "x").double()
+                ),
+            },
+            "dweight gathers dy * x: the weight was multiplied by h, so it is dy * h.",
+        ),
+        NearMiss(
+            "dweight for dbias",
+            _gradients(
+                dweight=lambda p: _by_block(p.dy),
+                dbias=lambda p: _by_block(p.dy * p.h),
+            ),
+            "dweight and dbias have changed places: dw gathers dy * h, db gathers dy.",
         ),
         NearMiss(
             "rstd forgotten",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch.nn.functional import pad
 
 from autograder.drawing import tensor
 from autograder.exercise import (
@@ -23,7 +22,6 @@ from autograder.exercise import (
 from autograder.exercises._layernorm import (
     EPS,
     STEM,
-    WARP,
     draw_rows,
     hidden_rows,
     mistaken,
@@ -32,6 +30,7 @@ from autograder.exercises._layernorm import (
     scaled,
     warps_launch,
 )
+from autograder.exercises._layernorm_mistakes import summed
 
 
 def _far_problem(case: Case, generator: torch.Generator) -> Problem:
@@ -49,25 +48,27 @@ def _near_scale(arguments: Arguments) -> Outputs:
     return {"out": (parts(arguments).h.abs() + 1.0).nan_to_num(0.0)}
 
 
-def _summed(values: torch.Tensor) -> torch.Tensor:
-    """Add rows up in fp32 as the given kernel does: a lane's own, then by halves."""
-    rounds = -(-values.shape[1] // WARP)
-    own = pad(values, (0, rounds * WARP - values.shape[1]))
-    lanes = own[:, :WARP].clone()
-    for k in range(1, rounds):
-        lanes = lanes + own[:, WARP * k : WARP * (k + 1)]
-    while lanes.shape[1] > 1:
-        half = lanes.shape[1] // 2
-        lanes = lanes[:, :half] + lanes[:, half:]
-    return lanes
-
-
 def _mean_rounded(arguments: Arguments) -> Outputs:
     """Return what two sweeps make: exact deviations from a mean that is a float."""
+    d, _, squares = _rest(arguments)
+    return {"out": d * (squares + EPS).rsqrt()}
+
+
+def _rest(arguments: Arguments) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the deviations from a mean that is a float, their mean and squares'."""
     x = tensor(arguments, "x")
-    d = (x - _summed(x) / x.shape[1]).double()
-    variance = (d * d).mean(1, keepdim=True)
-    return {"out": d * (variance + EPS).rsqrt()}
+    d = (x - summed(x) / x.shape[1]).double()
+    return d, d.mean(1, keepdim=True), (d * d).mean(1, keepdim=True)
+
+
+def _left_in_the_variance(arguments: Arguments) -> Outputs:
+    d, rest, squares = _rest(arguments)
+    return {"out": (d - rest) * (squares + EPS).rsqrt()}
+
+
+def _left_in_the_row(arguments: Arguments) -> Outputs:
+    d, rest, squares = _rest(arguments)
+    return {"out": d * (squares - rest * rest + EPS).rsqrt()}
 
 
 def _hidden_far(generator: torch.Generator) -> Iterator[Case]:
@@ -116,6 +117,27 @@ VARIANCE_CANCELS = Exercise(
             "The variance has its digits now, and the mean has not: near 10,000 floats "
             "are 0.001 apart, and what the mean is off by is in every output. Sum what "
             "is left of the row too, and take its mean away as well.",
+        ),
+        NearMiss(
+            "rest left in the variance",
+            _left_in_the_variance,
+            "The mean is exact now, and the squares are still about the rounded one: "
+            "they are larger by rest * rest, which is to be taken away.",
+        ),
+        NearMiss(
+            "rest left in the row",
+            _left_in_the_row,
+            "The variance is exact now, and every output still holds what the mean was "
+            "off by: take `rest` away from v[k] too.",
+        ),
+        NearMiss(
+            "one less",
+            scaled(
+                lambda p: (
+                    p.variance * p.x.shape[1] / p.x.new_tensor(p.x.shape[1] - 1) + p.eps
+                ).rsqrt()
+            ),
+            "The variance is divided by columns - 1: divide by columns.",
         ),
         NearMiss(
             "variance zero",

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.nn.functional import pad
 
 from autograder.drawing import tensor
-from autograder.exercise import Arguments, NearMiss
-from autograder.exercises._layernorm import WARP, Parts, affine, mistaken, scaled
+from autograder.exercise import Arguments, NearMiss, Outputs
+from autograder.exercises._layernorm import (
+    EPS,
+    WARP,
+    Parts,
+    affine,
+    mistaken,
+    scaled,
+)
 
 
 def missing_counted(most: int) -> NearMiss:
@@ -34,6 +43,19 @@ def down(lanes: torch.Tensor) -> torch.Tensor:
     return lanes
 
 
+def summed(values: torch.Tensor) -> torch.Tensor:
+    """Add rows up in fp32 as a warp does: a lane's own, then by halves."""
+    rounds = -(-values.shape[1] // WARP)
+    own = pad(values, (0, rounds * WARP - values.shape[1]))
+    lanes = own[:, :WARP].clone()
+    for k in range(1, rounds):
+        lanes = lanes + own[:, WARP * k : WARP * (k + 1)]
+    while lanes.shape[1] > 1:
+        half = lanes.shape[1] // 2
+        lanes = lanes[:, :half] + lanes[:, half:]
+    return lanes
+
+
 def _by_lane(values: torch.Tensor) -> torch.Tensor:
     """Add up each lane's own elements: (rows, 32)."""
     padded = pad(values, (0, -values.shape[1] % WARP))
@@ -47,6 +69,42 @@ def _lane_0_knows(p: Parts, arguments: Arguments) -> torch.Tensor:
     d = p.x - (down(_by_lane(p.x)) / columns)[:, lane]
     variance = (down(_by_lane(d * d)) / columns)[:, lane]
     return affine(d * (variance + p.eps).rsqrt(), arguments)
+
+
+def _lane_0_has_the_mean(p: Parts, arguments: Arguments) -> torch.Tensor:
+    """Return the mistake of a mean that only lane 0 has whole."""
+    columns = p.x.shape[1]
+    lane = torch.arange(columns) % WARP
+    return _about(p, (down(_by_lane(p.x)) / columns)[:, lane], arguments)
+
+
+def _lane_s_own(
+    handed_on: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[[Arguments], Outputs]:
+    """Return the mistake of a sum of squares that is not the same in all lanes."""
+
+    def output(p: Parts, arguments: Arguments) -> torch.Tensor:
+        columns = p.x.shape[1]
+        # A lane with one small deviation divides by it: the mean's last bit shows.
+        x = p.x.float()
+        d = (x - summed(x) / columns).double()
+        lanes = handed_on(_by_lane(d * d))[:, torch.arange(columns) % WARP]
+        return affine(d * (lanes / columns + p.eps).rsqrt(), arguments)
+
+    return mistaken(output)
+
+
+def _half_warps(p: Parts, arguments: Arguments) -> torch.Tensor:
+    """Return the mistake of shuffles that begin at 8: each half has a sum."""
+    columns = p.x.shape[1]
+    lane = torch.arange(columns) % WARP
+
+    def halves(values: torch.Tensor) -> torch.Tensor:
+        sums = _by_lane(values).view(-1, 2, 16).sum(2)
+        return sums[:, lane // 16] / columns
+
+    d = p.x - halves(p.x)
+    return affine(d * (halves(d * d) + p.eps).rsqrt(), arguments)
 
 
 def _means_alone(p: Parts, arguments: Arguments) -> torch.Tensor:
@@ -85,6 +143,16 @@ LAYER_NORM_MISTAKES = (
         scaled(lambda p: 1 / (p.variance.sqrt() + p.eps)),
         "eps is added to the deviation, behind the square root; it belongs to the "
         "variance, under it.",
+    ),
+    NearMiss(
+        "eps on the inverse",
+        scaled(lambda p: p.variance.rsqrt() + p.eps),
+        "eps is added to 1 / deviation: it belongs to the variance, inside of rsqrtf.",
+    ),
+    NearMiss(
+        "eps by heart",
+        scaled(lambda p: (p.variance + EPS).rsqrt()),
+        "1e-5 is added whatever `eps` says: take the kernel's argument.",
     ),
     NearMiss(
         "mean kept",
@@ -147,6 +215,30 @@ WARP_MISTAKES = (
         mistaken(_lane_0_knows),
         "Each lane goes on with a sum of its own: after __shfl_down_sync only lane "
         "0 has the whole. With __shfl_xor_sync every lane gets it.",
+    ),
+    NearMiss(
+        "only lane 0 has the mean",
+        mistaken(_lane_0_has_the_mean),
+        "Each lane takes away a mean of its own: after __shfl_down_sync only lane 0 "
+        "has the whole sum. With __shfl_xor_sync every lane gets it.",
+    ),
+    NearMiss(
+        "only lane 0 has the squares",
+        _lane_s_own(down),
+        "The mean is right in every lane, and the sum of squares only in lane 0, as "
+        "__shfl_down_sync leaves it. With __shfl_xor_sync every lane gets it.",
+    ),
+    NearMiss(
+        "squares alone",
+        _lane_s_own(lambda lanes: lanes),
+        "Each lane goes on with the squares of its own elements: the second sum needs "
+        "its five shuffles too.",
+    ),
+    NearMiss(
+        "half warps",
+        mistaken(_half_warps),
+        "Lanes 0 to 15 have one sum, lanes 16 to 31 another: the first offset is 16, "
+        "half a warp.",
     ),
     NearMiss(
         "mean over places",

@@ -35,6 +35,8 @@ def _summaries_problem(case: Case, generator: torch.Generator) -> Problem:
             1, 1000, (n,), generator=generator, device=generator.device
         ).float()
         mean = 3.0 * torch.randn(n, generator=generator)
+        if case.regime == "offset":
+            mean += 1000.0
         m2 = counts * (0.1 + torch.rand(n, generator=generator))
         return torch.stack((counts, mean, m2), 1)
 
@@ -42,6 +44,10 @@ def _summaries_problem(case: Case, generator: torch.Generator) -> Problem:
     if case.regime == "zeros":  # nothing seen yet, on one side or on both
         a[::3] = 0.0
         b[::4] = 0.0
+        # One number, and nothing on the other side.
+        for one, none in ((a[1::12], b[1::12]), (b[3::12], a[3::12])):
+            one[:, 0], one[:, 2] = 1.0, 0.0
+            none.zero_()
     elif case.regime == "single":
         b[:, 0], b[:, 2] = 1.0, 0.0
     return Problem(
@@ -78,8 +84,10 @@ def _count_of_a(arguments: Arguments) -> Outputs:
 def _summary_scale(arguments: Arguments) -> Outputs:
     a, b = (tensor(arguments, name).double() for name in "ab")
     (na, ma, sa), (nb, mb, sb) = a.unbind(1), b.unbind(1)
-    share = na * nb / (na + nb).clamp(min=1.0)
-    m2 = sa + sb + (ma.abs() + mb.abs()) * (mb - ma).abs() * share
+    # Rounding the means moves each of the larger side's numbers, in Welford's own form
+    # of the update: delta * (b.mean - both.mean) * b.count.
+    most = torch.where(na * nb > 0, torch.maximum(na, nb), 0.0)
+    m2 = sa + sb + (ma.abs() + mb.abs()) * (mb - ma).abs() * most
     return {"out": torch.stack((na + nb, ma.abs() + mb.abs(), m2), 1)}
 
 
@@ -112,6 +120,7 @@ WELFORD_COMBINE = Exercise(
         vector_case(500),
         Case("257 pairs, some of them empty", {"n": 257}, "zeros"),
         Case("100 pairs, the second of one number", {"n": 100}, "single"),
+        Case("100 pairs, means near 1,000", {"n": 100}, "offset"),
         vector_case(1),
         vector_case(0),
     ),
@@ -153,6 +162,65 @@ WELFORD_COMBINE = Exercise(
             ),
             "Two empty summaries have made NaN, which is 0 / 0. Divide by the count "
             "only where it is more than 0.",
+        ),
+        NearMiss(
+            "single number lost",
+            _merged(
+                lambda na, ma, sa, nb, mb, sb, mean, m2: (
+                    torch.where(na + nb > 1, mean, ma),
+                    torch.where(na + nb > 1, m2, sa),
+                )
+            ),
+            "Where b is one number and a is empty, that number is lost: the guard is "
+            "both.count > 0, and 1 is more than 0.",
+        ),
+        NearMiss(
+            "b's squares forgotten",
+            _merged(lambda na, ma, sa, nb, mb, sb, mean, m2: (mean, m2 - sb)),
+            "b.m2 is missing from m2.",
+        ),
+        NearMiss(
+            "share alone",
+            _merged(
+                lambda na, ma, sa, nb, mb, sb, mean, m2: (
+                    mean,
+                    sa + sb + (mb - ma) ** 2 * nb / (na + nb).clamp(min=1.0),
+                )
+            ),
+            "What lies between the means enters m2 with b.count / count: a.count * "
+            "b.count / count is the factor.",
+        ),
+        NearMiss(
+            "both counts",
+            _merged(
+                lambda na, ma, sa, nb, mb, sb, mean, m2: (
+                    mean,
+                    sa + sb + (mb - ma) ** 2 * na * nb,
+                )
+            ),
+            "What lies between the means enters m2 with a.count * b.count: divide that "
+            "by the common count.",
+        ),
+        NearMiss(
+            "delta anew",
+            _merged(
+                lambda na, ma, sa, nb, mb, sb, mean, m2: (
+                    mean,
+                    sa + sb + (mb - mean) ** 2 * na * nb / (na + nb).clamp(min=1.0),
+                )
+            ),
+            "m2 is made with b's distance from the new mean: delta is that between the "
+            "two old ones, b.mean - a.mean.",
+        ),
+        NearMiss(
+            "variance for m2",
+            _merged(
+                lambda na, ma, sa, nb, mb, sb, mean, m2: (
+                    mean,
+                    m2 / (na + nb).clamp(min=1.0),
+                )
+            ),
+            "m2 is divided by the count, and so is a variance: it stays a sum.",
         ),
         NearMiss(
             "whole count",

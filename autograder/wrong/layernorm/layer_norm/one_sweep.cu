@@ -1,0 +1,36 @@
+// expect: mean 100, deviation 1
+__global__ void layer_norm(const float* x, const float* weight,
+                           const float* bias, float* out, int rows,
+                           int columns, float eps) {
+    int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    int lane = threadIdx.x % 32;
+    if (row >= rows) return;  // all 32 lanes of a warp together
+    float v[32];              // this lane's part of the row
+    float sum = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int k = 0; k < 32; ++k) {
+        int c = lane + 32 * k;
+        v[k] = c < columns ? x[row * columns + c] : 0.0f;
+        sum += v[k];
+        squares += v[k] * v[k];
+    }
+    for (int offset = 16; offset > 0; offset /= 2) {
+        sum += __shfl_xor_sync(0xffffffff, sum, offset);
+    }
+    float mean = sum / columns;
+#pragma unroll
+    for (int k = 0; k < 32; ++k) {
+        v[k] -= mean;
+    }
+    for (int offset = 16; offset > 0; offset /= 2) {
+        squares += __shfl_xor_sync(0xffffffff, squares, offset);
+    }
+    float rstd = rsqrtf(squares / columns - mean * mean + eps);
+#pragma unroll
+    for (int k = 0; k < 32; ++k) {
+        int c = lane + 32 * k;
+        if (c < columns) {
+            out[row * columns + c] = v[k] * rstd * weight[c] + bias[c];
+        }
+    }
+}

@@ -1,0 +1,39 @@
+// expect: take `rest` away from v[k] too
+__global__ void variance_cancels(const float* x, float* out, int rows,
+                                 int columns, float eps) {
+    int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    int lane = threadIdx.x % 32;
+    if (row >= rows) return;  // all 32 lanes of a warp together
+    float v[32];              // this lane's part of the row
+    float sum = 0.0f, rest = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int k = 0; k < 32; ++k) {
+        int c = lane + 32 * k;
+        v[k] = c < columns ? x[row * columns + c] : 0.0f;
+        sum += v[k];
+    }
+    for (int offset = 16; offset > 0; offset /= 2) {
+        sum += __shfl_xor_sync(0xffffffff, sum, offset);
+    }
+    float mean =
+        sum / columns;  // rounded: off by up to 0.0005 near 10,000
+#pragma unroll
+    for (int k = 0; k < 32; ++k) {
+        if (lane + 32 * k < columns) {
+            v[k] -= mean;
+            rest += v[k];
+            squares += v[k] * v[k];
+        }
+    }
+    for (int offset = 16; offset > 0; offset /= 2) {
+        rest += __shfl_xor_sync(0xffffffff, rest, offset);
+        squares += __shfl_xor_sync(0xffffffff, squares, offset);
+    }
+    rest /= columns;  // what the mean was off by
+    float rstd = rsqrtf(squares / columns - rest * rest + eps);
+#pragma unroll
+    for (int k = 0; k < 32; ++k) {
+        int c = lane + 32 * k;
+        if (c < columns) out[row * columns + c] = v[k] * rstd;
+    }
+}
