@@ -9,7 +9,7 @@ that one should run. So a program takes its place in the order in which programs
 (``_ticket``), not its number in the grid: whoever is waited for has begun or is next.
 What it takes is that a row's pieces all fit on the GPU together; ``launch`` sees to it.
 Launches on several streams take room from each other, each for one row that is not all
-there: at 8 programs an SM, an H200 has room for 16 rows of 64 pieces. To run more
+there: at 9 programs an SM, an H200 has room for 18 rows of 64 pieces. To run more
 such launches at once, cut the rows yourself, or set ``launch.MOST_TOGETHER`` lower.
 
 While a program waits, the memory does nothing for it. What keeps the memory busy is
@@ -17,7 +17,7 @@ others, so as many as possible must fit on an SM, and what counts is how much of
 input they hold together: to write 16 KB, a program takes some 6 us from its first load
 to its last store, and an H200 reads 16 KB an SM in 1 us. So a piece is kept as it was
 loaded, in 16-bit numbers two to a register, and what is computed from it on the way
-is computed again (``_kept``): 8 programs in the place of 4, and 0.82 of a copy in the
+is computed again (``_kept``): 9 programs in the place of 4, and 0.82 of a copy in the
 place of 0.69, where each number costs two exponentials.
 """
 
