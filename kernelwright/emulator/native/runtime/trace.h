@@ -324,6 +324,7 @@ struct Tracer {
     std::vector<uint64_t> released, acquired;
     std::vector<uint32_t> released_tick;
     uint64_t block_acquired = 0;
+    unsigned noticing = kNobody;  // whose atomic is under way
     std::vector<Window> windows;
 
     Tracer(Trace* of, Worker* on);
@@ -339,6 +340,7 @@ struct Tracer {
     void flush(unsigned warp);
     void fence();
     void atomic_seen();
+    void take_notice();
     void copy_arrived(uint64_t address, unsigned width);
     void settle();
 

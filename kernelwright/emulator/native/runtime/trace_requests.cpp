@@ -129,6 +129,7 @@ void Tracer::begin_block(uint64_t number, uint32_t which) {
     wounded = early_exit = false;
     left_out.clear();
     block_acquired = 0;
+    noticing = kNobody;
     if (!fenced.empty()) {
         std::fill(fenced.begin(), fenced.end(), 0);
         std::fill(released.begin(), released.end(), 0);

@@ -215,6 +215,7 @@ void Tracer::copy(uint64_t to, uint64_t from, unsigned size, unsigned valid,
 void Tracer::access(uint64_t address, unsigned width, unsigned extent, unsigned op,
                     uint64_t pc) {
     if (pending.active) settle();
+    if (noticing != kNobody) take_notice();
     if (pc - text_begin >= site_of.size()) return;
     int place;
     Cell* cells;

@@ -70,9 +70,13 @@ void Tracer::fence() {
     fenced[worker->current] = 1;
 }
 
+// It is about to be done. What it publishes counts from here on; what it takes notice of
+// is known when it is done. In between, on another processor, an atomic that comes later
+// here may come first there: the one that reads the other's sign would be the older one.
 void Tracer::atomic_seen() {
     uint64_t now = trace->next_order.fetch_add(1);
     block_acquired = now;
+    noticing = worker->current;
     if (fenced.empty()) return;
     unsigned me = worker->current;
     acquired[me] = now;
@@ -80,6 +84,14 @@ void Tracer::atomic_seen() {
     released[me] = now;
     released_tick[me] = tick;
     trace->published[ordinal] = {now, tick};
+}
+
+// Threads of a block take turns, and none between the hook of an atomic and the atomic: at
+// whatever comes next it has been done.
+void Tracer::take_notice() {
+    block_acquired = trace->next_order.fetch_add(1);
+    if (!fenced.empty()) acquired[noticing] = block_acquired;
+    noticing = kNobody;
 }
 
 void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
