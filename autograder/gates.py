@@ -96,21 +96,34 @@ def _compile_and_try(run: Run, progress: Progress) -> tuple[list[Gate], Trace | 
             if right.status == "failed" and trace is not None and trace.notes:
                 right = replace(right, message=f"{right.message} {trace.notes[0]}.")
             passed.append(right)
-        elif sound.status == "failed" and run.device == "cpu" and not _hangs(sound):
-            more = _what_comes_of_it(run, worker)
+        # What did not end would take as long again.
+        elif (
+            sound.status == "failed"
+            and run.device == "cpu"
+            and not _found(sound, "timeout")
+        ):
+            # What an access out of bounds brought back is anybody's: values that follow
+            # from it resemble some known mistake by accident.
+            astray = _found(sound, "out of bounds")
+            more = _what_comes_of_it(run, worker, known=not astray)
             passed[-1] = replace(sound, message=f"{sound.message}{more}")
     run.printed = worker.capture.of_the_answer()
     return passed, trace
 
 
-def _hangs(sound: Gate) -> bool:
-    """Say whether a launch did not end: the same would take as long again."""
-    problems = sound.detail.get("problems", ())
-    return any(found["kind"] == "timeout" for found in problems)
+def _found(sound: Gate, kind: str) -> bool:
+    """Say whether the trace found a problem of a kind."""
+    return any(found["kind"] == kind for found in sound.detail.get("problems", ()))
 
 
-def _what_comes_of_it(run: Run, worker: Worker) -> str:
-    """Say what an unsound answer writes, if that is a mistake that is known."""
+def _what_comes_of_it(run: Run, worker: Worker, *, known: bool) -> str:
+    """Say what an unsound answer writes beside its outputs, or is a ``known`` mistake.
+
+    Args:
+        run: what is graded.
+        worker: holds the answer.
+        known: whether to compare its values with known mistakes.
+    """
     cases = list(cases_of(run.exercise, run.seed, public=True))
     until = time.monotonic() + _EXPLORE_S
     for number, (case, purpose) in enumerate(cases):
@@ -125,6 +138,8 @@ def _what_comes_of_it(run: Run, worker: Worker) -> str:
         if tried.trouble:
             break
         if not tried.right:
+            if not known:
+                return ""
             near = _known_mistake(run, worker, tried, cases[number + 1 :])
             return f" {near.message}" if near else ""
     return ""

@@ -53,6 +53,15 @@ def test_kernels_that_are_wrong(
     fails(grade_both(RIGHT_KERNEL.replace(old, new), KERNEL), words)
 
 
+def test_what_was_read_out_of_bounds_is_compared_with_no_mistake(
+    grade_both: GradeBoth,
+) -> None:
+    astray = RIGHT_KERNEL.replace("2 * x[i]", "x[i] + 0 * x[i + 8]")
+    result = grade_both(astray, KERNEL)
+    fails(result, "out of bounds, line 6")
+    assert "This is x" not in result.message
+
+
 def test_a_kernel_that_does_not_end(grade_both: GradeBoth) -> None:
     result = grade_both(LOOP, KERNEL)
     fails(result, "line 6", "timeout")
