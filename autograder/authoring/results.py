@@ -15,6 +15,9 @@ from typing import Any
 from kernelwright.draw.bars import Bar
 
 MISSING = "not measured"
+NO_ROOM = "out of memory"
+ABSENT = (MISSING, NO_ROOM)
+"""What stands in the place of a value."""
 
 
 class ResultsError(Exception):
@@ -32,7 +35,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table ready to be set: headings, rows, which cells were not measured."""
+    """A table ready to be set; a cell without a value says why, in ``ABSENT``."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -44,7 +47,7 @@ class Table:
         marks = [":---"] + ["---:"] * (len(self.headings) - 1)
         lines.append("| " + " | ".join(marks) + " |")
         for row in self.rows:
-            cells = (f"*{cell}*" if cell == MISSING else cell for cell in row)
+            cells = (f"*{cell}*" if cell in ABSENT else cell for cell in row)
             lines.append("| " + " | ".join(cells) + " |")
         return "\n".join([*lines, "", f"*{self.source}*"])
 
@@ -99,7 +102,8 @@ def table(
     stored = load_results(name, folder)
     rows = []
     for row_name, row in _chosen(stored, row_names):
-        cells = [_formatted(row.get(c.key), c.format) for c in columns]
+        lacks = NO_ROOM if _had_no_room(row) else MISSING
+        cells = [_formatted(row.get(c.key), c.format, lacks) for c in columns]
         # A row keeps its name even where nothing of it was measured.
         if columns and columns[0].key not in row:
             cells[0] = row_name.replace("_", " ")
@@ -188,9 +192,14 @@ def value(reference: str, folder: Path) -> str:
     return _formatted(found, form.strip())
 
 
-def _formatted(found: Any, form: str) -> str:
+def _had_no_room(row: Mapping[str, Any]) -> bool:
+    """Say whether a row was tried, and memory did not suffice."""
+    return bool(row.get("out_of_memory")) or NO_ROOM in str(row.get("failed", ""))
+
+
+def _formatted(found: Any, form: str, lacks: str = MISSING) -> str:
     if found is None:
-        return MISSING
+        return lacks
     try:
         return format(found, form) if form else str(found)
     except ValueError:

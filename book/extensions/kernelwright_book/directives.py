@@ -211,7 +211,7 @@ class ResultRole(SphinxRole):
         except results.ResultsError as error:
             message = self.inliner.reporter.error(str(error), line=self.lineno)
             return [nodes.inline("", self.text)], [message]
-        if text == results.MISSING:
+        if text in results.ABSENT:
             return [nodes.emphasis("", text)], []
         return [nodes.inline("", text, classes=["kw-result"])], []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from autograder.authoring.chapters import ChapterError, read_chapter
 from autograder.authoring.notebooks import default_edition
 from autograder.authoring.plain import Setting, plain
 from autograder.authoring.regions import ROOT
+from autograder.authoring.results import parse_columns, table
 from tests.autograder.authoring.course import exercises, lay_out
 
 
@@ -69,6 +71,23 @@ def test_the_exercise_box_comes_from_the_declaration(setting: Setting) -> None:
 )
 def test_declared_text_is_not_read_as_markdown(text: str, wanted: str) -> None:
     assert as_markdown(text) == wanted
+
+
+def test_a_table_says_for_what_the_memory_did_not_suffice(tmp_path: Path) -> None:
+    failed = "CUDA out of memory. Tried to allocate 64.00 GiB"
+    rows = [
+        {"name": "a", "ms": 1.5},
+        {"name": "b", "failed": failed},
+        {"name": "c", "out_of_memory": True},
+        {"name": "d", "failed": "no kernel image is available"},
+    ]
+    (tmp_path / "tiny.json").write_text(json.dumps({"rows": rows}))
+    columns = parse_columns("name=K | ms:.1f=ms")
+    made = table("tiny", ["a", "b", "c", "d", "e"], columns, tmp_path)
+    assert [row[1] for row in made.rows] == [
+        "1.5", "out of memory", "out of memory", "not measured", "not measured",
+    ]  # fmt: skip
+    assert "| b | *out of memory* |" in made.markdown()
 
 
 def test_a_table_of_results_says_what_was_not_measured(setting: Setting) -> None:
