@@ -123,6 +123,14 @@ def _gradients(
     return output
 
 
+def _with_means(
+    of_g: Callable[[_Parts], torch.Tensor] = lambda p: p.mean_g,
+    of_gh: Callable[[_Parts], torch.Tensor] = lambda p: p.mean_gh,
+) -> Callable[[Arguments], Outputs]:
+    """Return the gradients with something else for one of dx's two means."""
+    return _gradients(dx=lambda p: p.rstd * (p.g - of_g(p) - p.h * of_gh(p)))
+
+
 def _of_parts(
     change: Callable[[_Parts, Arguments], _Parts],
 ) -> Callable[[Arguments], Outputs]:
@@ -263,34 +271,20 @@ LAYER_NORM_BACKWARD = Exercise(
         ),
         NearMiss(
             "not divided",
-            _gradients(
-                dx=lambda p: (
-                    p.rstd
-                    * (
-                        p.g
-                        - p.g.sum(1, keepdim=True)
-                        - p.h * (p.g * p.h).sum(1, keepdim=True)
-                    )
-                )
+            _with_means(
+                lambda p: p.g.sum(1, keepdim=True),
+                lambda p: (p.g * p.h).sum(1, keepdim=True),
             ),
             "The two sums are not divided by columns: they are to be means.",
         ),
         NearMiss(
             "mean of g not divided",
-            _gradients(
-                dx=lambda p: (
-                    p.rstd * (p.g - p.g.sum(1, keepdim=True) - p.h * p.mean_gh)
-                )
-            ),
+            _with_means(of_g=lambda p: p.g.sum(1, keepdim=True)),
             "The sum of g is not divided by columns: it is to be a mean.",
         ),
         NearMiss(
             "mean of g * h not divided",
-            _gradients(
-                dx=lambda p: (
-                    p.rstd * (p.g - p.mean_g - p.h * (p.g * p.h).sum(1, keepdim=True))
-                )
-            ),
+            _with_means(of_gh=lambda p: (p.g * p.h).sum(1, keepdim=True)),
             "The sum of g * h is not divided by columns: it is to be a mean.",
         ),
         NearMiss(
@@ -306,20 +300,12 @@ LAYER_NORM_BACKWARD = Exercise(
         ),
         NearMiss(
             "mean of dy",
-            _gradients(
-                dx=lambda p: (
-                    p.rstd * (p.g - p.dy.mean(1, keepdim=True) - p.h * p.mean_gh)
-                )
-            ),
+            _with_means(of_g=lambda p: p.dy.mean(1, keepdim=True)),
             "The first mean is that of dy: it is to be that of g = dy * weight.",
         ),
         NearMiss(
             "mean of dy * h",
-            _gradients(
-                dx=lambda p: (
-                    p.rstd * (p.g - p.mean_g - p.h * (p.dy * p.h).mean(1, keepdim=True))
-                )
-            ),
+            _with_means(of_gh=lambda p: (p.dy * p.h).mean(1, keepdim=True)),
             "The second mean is that of dy * h: it is to be that of g * h, with g = dy "
             "* weight.",
         ),
@@ -380,9 +366,7 @@ LAYER_NORM_BACKWARD = Exercise(
         ),
         NearMiss(
             "threads alone",
-            _gradients(
-                dx=lambda p: (p.rstd * (p.g - _own(p.g) - p.h * _own(p.g * p.h)))
-            ),
+            _with_means(lambda p: _own(p.g), lambda p: _own(p.g * p.h)),
             "Each thread takes the means of its own columns: add the sums of all 256 "
             "threads by block_sum.",
         ),

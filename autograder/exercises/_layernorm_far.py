@@ -30,7 +30,7 @@ from autograder.exercises._layernorm import (
     scaled,
     warps_launch,
 )
-from autograder.exercises._layernorm_mistakes import summed
+from autograder.exercises._layernorm_mistakes import ONE_LESS, summed
 
 
 def _far_problem(case: Case, generator: torch.Generator) -> Problem:
@@ -132,11 +132,7 @@ VARIANCE_CANCELS = Exercise(
         ),
         NearMiss(
             "one less",
-            scaled(
-                lambda p: (
-                    p.variance * p.x.shape[1] / p.x.new_tensor(p.x.shape[1] - 1) + p.eps
-                ).rsqrt()
-            ),
+            ONE_LESS,
             "The variance is divided by columns - 1: divide by columns.",
         ),
         NearMiss(

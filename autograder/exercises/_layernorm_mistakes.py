@@ -121,15 +121,18 @@ def _about(p: Parts, mean: torch.Tensor, arguments: Arguments) -> torch.Tensor:
     return affine(d * (variance + p.eps).rsqrt(), arguments)
 
 
+ONE_LESS = scaled(
+    # A row of one element has 0 / 0 there.
+    lambda p: (
+        p.variance * p.x.shape[1] / p.x.new_tensor(p.x.shape[1] - 1) + p.eps
+    ).rsqrt()
+)
+"""The variance of a sample, divided by columns - 1."""
+
 LAYER_NORM_MISTAKES = (
     NearMiss(
         "one less",
-        scaled(
-            # A row of one element has 0 / 0 there.
-            lambda p: (
-                p.variance * p.x.shape[1] / p.x.new_tensor(p.x.shape[1] - 1) + p.eps
-            ).rsqrt()
-        ),
+        ONE_LESS,
         "The sum of squares is divided by columns - 1. Layer norm takes the variance "
         "of exactly these numbers: divide by columns.",
     ),

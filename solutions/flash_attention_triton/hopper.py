@@ -305,10 +305,10 @@ def refuses(
 
 def out_of_reach(tensor: torch.Tensor) -> tuple[str, str] | None:
     """Say what TMA wants of 16-bit numbers and what a tensor has; None if alike."""
-    strides = tensor.stride()[:3]
+    strides, shape = tensor.stride()[:3], tensor.shape[:3]
     if tensor.data_ptr() % 16 or any(stride % 8 for stride in strides):
         return "rows at multiples of 16 bytes", "others"
-    if any(s == 0 and n > 1 for s, n in zip(strides, tensor.shape, strict=False)):
+    if any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)):
         # Nobody says that a stride may be 0, or that it may not.
         return "each row in a place of its own", "an expanded one"
     return None
