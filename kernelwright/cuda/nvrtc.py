@@ -10,6 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from kernelwright.cache import cached, digest
 from kernelwright.cuda.diagnostics import compile_error, parse_nvrtc
@@ -19,6 +20,17 @@ from kernelwright.errors import CompileError, ToolchainError
 # An empty kernel whose template argument carries another kernel's type: its mangled
 # name spells the parameters, even of an extern "C" kernel, which has no mangling.
 _SIGNATURE_PROBE = "\ntemplate <typename F> __global__ void kw_signature_of() {}\n"
+
+_OPTIONS: dict[str, Any] = {
+    "std": "c++17",
+    # INFINITY, uint32_t and their kin without an #include, as with nvcc.
+    "pre_include": "kw/standard_names.cuh",
+    "ptxas_options": ["-v"],
+    "lineinfo": True,
+    # Where there is a driver NVRTC keeps cubins in its cache, but not what ptxas said
+    # of them: what another process had just compiled came back without a word.
+    "no_cache": True,
+}
 
 _INFO = re.compile(
     r"Compiling entry function '(?P<name>[^']+)'.*?"
@@ -111,7 +123,7 @@ def compile_cubin(
         ToolchainError: where NVRTC or its headers are not installed.
     """
     arch = with_features(source, arch)
-    key = digest(source, filename, *kernels, arch, _toolchain())
+    key = digest(source, filename, *kernels, arch, repr(_OPTIONS), _toolchain())
     facts = cached(
         "cubin",
         key,
@@ -144,14 +156,7 @@ def _compile(
     probes = tuple(f"kw_signature_of<decltype({kernel})>" for kernel in kernels)
     log = io.StringIO()
     options = ProgramOptions(
-        name=filename,
-        arch=arch,
-        std="c++17",
-        include_path=list(include_folders()),
-        # INFINITY, uint32_t and their kin without an #include, as with nvcc.
-        pre_include="kw/standard_names.cuh",
-        ptxas_options=["-v"],
-        lineinfo=True,
+        name=filename, arch=arch, include_path=list(include_folders()), **_OPTIONS
     )
     try:
         program = Program(source + _SIGNATURE_PROBE, "c++", options)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 
 import kernelwright as kw
 from kernelwright import cuda
+from kernelwright.cuda.nvrtc import compile_cubin
 
 SOURCE = r"""
 __global__ void add(const float* x, const float* y, float* out, int n) {
@@ -276,3 +278,19 @@ def test_the_emulator_can_be_asked_for_beside_a_gpu() -> None:
         module["add"][1, 128](x.cuda(), x, out, 100)
     with pytest.raises(kw.ArgumentError, match=r"pass tensor.cuda\(\)"):
         cuda.compile(SOURCE, backend="gpu")["add"][1, 128](x, x, out, 100)
+
+
+@pytest.mark.gpu
+def test_what_ptxas_says_is_not_lost_to_the_drivers_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    torch.zeros(1, device="cuda")  # NVRTC asks a driver that somebody has started
+    source = f"// of {tmp_path}\n{SOURCE}"
+    said = []
+    for folder in ("first", "second"):
+        monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / folder))
+        cubin = compile_cubin(
+            source, filename="three.cu", kernels=("add",), arch="sm_90"
+        )
+        said.append(cubin.resources("add"))
+    assert said[0] == said[1] and said[0].registers > 0
