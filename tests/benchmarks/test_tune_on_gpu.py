@@ -51,7 +51,7 @@ def test_the_script_is_well_formed() -> None:
 
 
 def test_a_batch_fits_into_a_command_and_knows_its_steps() -> None:
-    assert list(BATCHES) == [f"batch{n}" for n in range(1, 6)]
+    assert list(BATCHES) == [f"batch{n}" for n in range(1, 5)]
     for said, members in BATCHES.values():
         assert said == sum(STEPS[member] for member in members)
         assert said <= 600 - LEAST_SPARE_S
@@ -81,13 +81,10 @@ def test_a_step_runs_what_is_there_within_its_limit(step: str) -> None:
             assert (ROOT / word.partition("::")[0]).exists()
 
 
-@pytest.mark.parametrize(("step", "longest"), [("tune-softmax", 165), ("tests", 420)])
-def test_a_step_that_watches_its_own_time_ends_before_its_limit(
-    step: str, longest: int
-) -> None:
-    command = commands(step)[step]
+def test_a_step_that_watches_its_own_time_ends_before_its_limit() -> None:
+    command = commands("tune-softmax")["tune-softmax"]
     seconds = int(command[command.index("--seconds") + 1])
-    assert STEPS[step] == longest and seconds + 15 <= longest
+    assert seconds + 15 <= STEPS["tune-softmax"]
 
 
 def test_a_step_that_is_not_known_is_refused() -> None:
