@@ -207,7 +207,7 @@ def backwards(
         lambda: backward(grad, q, k, v, out, lse, causal=causal, kernel="triton"),
     )  # fmt: skip
     yield named(
-        "backward", "backward",
+        "backward", "one pass, Gluon",
         lambda: backward(grad, q, k, v, out, lse, causal=causal),
     )  # fmt: skip
 

@@ -67,7 +67,6 @@ PREPARED: dict[str, Callable[[ModuleType, pytest.MonkeyPatch], None]] = {
 # Rows that the stored run lacks, and why.
 LACKS = {
     "matmul": {"auto"},  # counted with a plan that it no longer chooses
-    "flash_attention_triton": {"gluon_three_64", "gluon_backward_128"},  # came later
 }
 
 

@@ -24,13 +24,6 @@ RESULTS = ROOT / "benchmarks" / "results"
 STEMS = [path.stem[3:] for path in sorted((ROOT / "chapters").glob("[0-9]*.md"))]
 # Facts of a row that are known before it is measured.
 KNOWN = ("dtype", "bytes", "flops", "shape", "n", "launches", "tiles", "scores_bytes")
-# Rows that the stored run lacks: it was cut short before them, or their kernels came
-# later (hopper_candidates has those).
-LACKS = {
-    "flash_attention_triton": ("error_", "gluon_64_", "backward_4096", "backward_16384")
-}
-# What a row says since the last run was stored.
-SINCE = {"flash_attention_triton": {"flops"}}
 # Rounds before, whose times are thrown away.
 WARM_UPS = {"flash_attention": 1}
 # What a run stores instead where memory does not suffice.
@@ -62,16 +55,14 @@ def record(stem: str) -> dict[str, Any]:
 def test_a_run_today_stores_the_rows_that_are_stored(stem: str) -> None:
     wanted, got = stored(stem), record(stem)
     assert list(got) == list(wanted)
-    lacks = LACKS.get(stem, ())
-    rows = [row for row in got["rows"] if not row["name"].startswith(lacks)]
-    assert [row["name"] for row in rows] == [row["name"] for row in wanted["rows"]]
-    for ours, theirs in zip(rows, wanted["rows"], strict=True):
+    assert [row["name"] for row in got["rows"]] == [r["name"] for r in wanted["rows"]]
+    for ours, theirs in zip(got["rows"], wanted["rows"], strict=True):
         assert ours["label"] == plain(theirs["label"])
         for key in KNOWN:
             if key in theirs:
                 assert ours[key] == theirs[key], (ours["name"], key)
         if not OUTCOMES & theirs.keys():
-            assert ours.keys() - SINCE.get(stem, set()) == theirs.keys(), ours["name"]
+            assert ours.keys() == theirs.keys(), ours["name"]
 
 
 def shown(stem: str) -> Iterator[tuple[str, str]]:
