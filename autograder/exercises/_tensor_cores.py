@@ -229,7 +229,7 @@ def timed(bands: dict[str, float]) -> Speed:
     """Return the speed gate of a product of 8192^3 in fp16, against cuBLAS.
 
     Bands are by what a rung can reach. In this gate, on an H200, the references reach
-    0.35 of it (WMMA), 0.40 (mma.sync), 0.52 (stages) and 0.55 (the last).
+    0.36 of it (WMMA), 0.42 (mma.sync), 0.52 (stages) and 0.61 (the last).
     """
     return Speed(
         peer="cuBLAS, fp16",

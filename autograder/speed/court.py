@@ -22,6 +22,9 @@ from autograder.workers import ForkServer, InfrastructureError, Worker, WorkerEn
 TURN_S = 0.012
 """How long a turn of the peer should take: ten times what surrounds it."""
 
+REST_S = 0.1
+"""The GPU is left idle so long before each turn."""
+
 _PART_OF_MEMORY = 0.5
 _SETUP_S = 180.0
 _TRUSTED_S = 60.0
@@ -174,7 +177,7 @@ class GpuCourt:
         self._demand(self._tell(load))
         with self._held():
             fresh = self._order({"op": "refresh", "turn": self._turn})
-            self._order({"op": "wake"})
+            self._rest()
         self._mind_memory(fresh["free"])
         turn = self._learner_turn("turn")
         self._verify()
@@ -188,17 +191,27 @@ class GpuCourt:
 
     def _peer_turn(self) -> tuple[float, float]:
         """Return a peer's turn by our clock, and by its own events, in seconds."""
-        self._order({"op": "wake"})
+        self._rest()
         start = time.monotonic()
         answer = self._request({"op": "peer"})
         seconds = time.monotonic() - start
         self._obeyed(answer)
         return seconds, answer["events_s"]
 
+    def _rest(self) -> None:
+        """Let the GPU rest, so that every turn finds it as the others do.
+
+        Before a turn of the peer outputs were checked, in float64; before one of the
+        learner's, inputs were drawn. What the chip has just done decides how fast a
+        product of matrices runs that it has no power to run at full speed for long.
+        """
+        time.sleep(REST_S)
+        self._order({"op": "wake"})
+
     def _rehearsal(self) -> float:
         """Return the seconds of a turn that are not its work's."""
         with self._held():
-            self._order({"op": "wake"})
+            self._rest()
         turn = self._learner_turn("rehearse")
         assert turn.events_s is not None
         return turn.seconds - turn.events_s

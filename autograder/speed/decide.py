@@ -123,8 +123,10 @@ def _undecidable(hearing: Hearing, facts: Facts) -> SpeedVerdict | None:
         return SpeedVerdict(
             status="infrastructure error",
             message=f"The GPU changed its own speed by "
-            f"{abs(hearing.end / hearing.calm - 1):.0%} while this was measured: "
-            "another program uses it, or it throttles. Grade again on a quiet GPU.",
+            f"{abs(hearing.end / hearing.calm - 1):.0%} while this was measured "
+            f"({facts.peer} took {hearing.calm * 1e3:.1f} ms a turn before it, "
+            f"{hearing.end * 1e3:.1f} ms after): another program uses it, or it "
+            "throttles. Grade again on a quiet GPU.",
             **counts,  # type: ignore[arg-type]
         )
     if hearing.disturbed and hearing.noisy:

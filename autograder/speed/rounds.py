@@ -22,10 +22,7 @@ LEAST_ROUNDS = 7
 """Six samples are the fewest whose range is a 95% interval of the median."""
 
 MOST_ROUNDS = 60
-CALM_TURNS = 3
-SETTLING_TURNS, _SETTLING_S = 10, 0.25
-STEADY, _STEADY_S = 0.01, 1.5
-"""A peer that changes by no more than this has settled; nobody waits longer."""
+SETTLING_TURNS, CALM_TURNS = 3, 5
 
 _CONTROL_TURNS = 20
 _NOISY = 0.2
@@ -94,8 +91,8 @@ class Hearing:
     """All that was measured in one hearing.
 
     Args:
-        calm: the peer's settled turn before the learner's process existed.
-        end: its settled turn after that process was gone.
+        calm: the peer's turn before the learner's process existed.
+        end: its turn after that process was gone.
         kept: rounds that count.
         voided: rounds in which the peer drifted.
         control: the peer's turns without the learner's process, taken where most
@@ -148,7 +145,7 @@ def hear(
         extended_s: seconds for them where a band is open; twice ``budget_s``
             unless given.
     """
-    hearing = Hearing(_settled(court))
+    hearing = Hearing(_calm(court))
     try:
         court.admit()
         start = court.now()
@@ -163,39 +160,16 @@ def hear(
             before = after
     finally:
         court.dismiss()
-    hearing.end = _settled(court)
+    hearing.end = _calm(court)
     if hearing.disturbed:
         hearing.control = [court.peer() for _ in range(_CONTROL_TURNS)]
     return hearing
 
 
-def _settled(court: Court) -> float:
-    """Return the peer's turn on a GPU that has been kept busy by it.
-
-    A chip that rested, or did light work, runs a library's product faster than one
-    that reached its limit of power: by a sixth on an H200. Before the hearing the peer
-    has just been rehearsed, and after it the GPU has been idle while a process was
-    ended; it may also have waited for slow code for minutes, or computed right answers
-    in float64. So both times the peer runs until what was before it no longer counts,
-    and until it is as fast as it was a moment ago: to be as hot as it will be takes a
-    chip that works at its limit longer than a few turns.
-    """
-    start = court.now()
-    last = _after_some(court)
-    while court.now() - start < _STEADY_S:
-        before, last = last, _after_some(court)
-        if abs(last - before) <= STEADY * min(last, before):
-            break
-    return last
-
-
-def _after_some(court: Court) -> float:
-    """Return the peer's turn after some that are not looked at."""
-    start = court.now()
+def _calm(court: Court) -> float:
+    """Return the peer's turn, after some that are not looked at."""
     for _ in range(SETTLING_TURNS):
         court.peer()
-        if court.now() - start > _SETTLING_S:
-            break
     return median_interval([court.peer() for _ in range(CALM_TURNS)]).median
 
 

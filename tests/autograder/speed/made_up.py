@@ -9,7 +9,7 @@ from autograder.speed.rounds import CALM_TURNS, SETTLING_TURNS, LearnerTurn
 
 Seconds = Callable[[int], float]
 
-SETTLED = 2 * (SETTLING_TURNS + CALM_TURNS)
+SETTLED = SETTLING_TURNS + CALM_TURNS
 """A steady peer's turns before the learner's process is admitted, and after it."""
 
 

@@ -141,6 +141,7 @@ def test_a_gpu_that_slows_by_itself_is_nobodys_fault():
     found = verdict(0.9, peer_s=lambda turn: 0.010 if turn < SETTLED + 1 else 0.013)
     assert found.status == "infrastructure error"
     assert not found.counts
+    assert "took 10.0 ms a turn before it, 13.0 ms after" in found.message
 
 
 def test_noise_from_elsewhere_is_not_the_learners_fault():

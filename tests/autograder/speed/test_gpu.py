@@ -54,8 +54,9 @@ def test_every_solution_earns_gold(judged, name):
     assert verdict.band == "gold"
     assert verdict.rounds >= 7
     # What gold asks of each differs, by what such a kernel can reach: the band says
-    # that. Past 1.10 of a copy or a library the gate itself is wrong.
-    assert verdict.ratio < 1.10
+    # that. Past 1.10 of a library the gate itself is wrong. A kernel that reads and
+    # hardly writes may pass a copy by as much as the memory's peak, which is watched.
+    assert verdict.ratio < 1.10 or verdict.peer == "copy bandwidth"
 
 
 ROUNDED_CELL = """%%cuda

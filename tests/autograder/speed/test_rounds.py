@@ -7,13 +7,7 @@ import random
 import pytest
 from made_up import SETTLED, MadeUpCourt
 
-from autograder.speed.rounds import (
-    CALM_TURNS,
-    LEAST_ROUNDS,
-    MOST_ROUNDS,
-    LearnerTurn,
-    hear,
-)
+from autograder.speed.rounds import LEAST_ROUNDS, MOST_ROUNDS, hear
 
 BANDS = {"bronze": 0.5, "silver": 0.75, "gold": 0.9}
 
@@ -114,55 +108,6 @@ def test_a_gpu_that_changes_by_itself_is_unsettled():
     court = MadeUpCourt(peer_s=lambda turn: 0.010 if turn < SETTLED + 3 else 0.012)
     hearing = hear(court, BANDS, budget_s=2)
     assert hearing.unsettled
-
-
-class Hot(MadeUpCourt):
-    """A GPU that slows when it has been busy with the peer, and recovers meanwhile."""
-
-    busy: int = 0
-
-    def peer(self) -> float:
-        self.busy += 1
-        self.peer_s = lambda turn: 0.0109 if self.busy > 5 else 0.0100
-        return super().peer()
-
-    def admit(self) -> None:
-        self.busy = 0
-        super().admit()
-
-    def learner(self) -> LearnerTurn:
-        self.busy = 0
-        return super().learner()
-
-    def dismiss(self) -> None:
-        self.busy = 0
-        super().dismiss()
-
-
-def test_a_gpu_that_recovers_while_slow_code_runs_is_not_unsettled():
-    hearing = hear(Hot(learner_s=lambda turn: 0.4), BANDS, budget_s=10)
-    assert hearing.calm == hearing.end == 0.0109
-    assert {one.before for one in hearing.kept} == {0.0100}
-    assert not hearing.unsettled and not hearing.voided
-
-
-def test_a_slow_peer_is_not_run_ten_times_to_settle():
-    court = MadeUpCourt(peer_s=lambda turn: 0.2)
-    hear(court, BANDS, budget_s=10)
-    assert court.turns.index("admit") == 2 * (2 + CALM_TURNS)
-
-
-def test_a_peer_is_watched_until_it_is_as_hot_as_it_will_be():
-    """A library's product slows by 8% over half a second at the limit of power."""
-    warming = MadeUpCourt(peer_s=lambda turn: 0.010 * (1 + 0.08 * min(turn, 50) / 50))
-    hearing = hear(warming, BANDS, budget_s=10)
-    assert hearing.calm == pytest.approx(0.0108, rel=0.01)
-    assert not hearing.unsettled and not hearing.voided
-    # One that never stops changing is waited for no longer than a moment.
-    draw = random.Random(3)
-    restless = MadeUpCourt(peer_s=lambda turn: 0.010 * draw.uniform(0.7, 1.3))
-    hear(restless, {"bronze": 0.1}, budget_s=0.1)
-    assert restless.turns.index("admit") < 200
 
 
 def test_the_process_is_ended_whatever_happens():
