@@ -26,7 +26,8 @@ attention-bench 255 60 chapter 10's kernels beside cuDNN and FA2, against their 
 attention-counters 75 12 chapter 10's kernels under Nsight Compute
 unmarked-tests   85 12 tests of chapters 1 and 10 that choose the GPU without its mark
 tests           320 60 every test that is marked gpu, side by side, less the speed judge's
-speed-tests     570 60 the speed judge: every solution's band, and cheaters
+speed-gold      560 60 the speed judge: every solution's band
+speed-cheaters  420 60 the speed judge: cheaters, and what ends badly
 bench           590 60 every benchmark
 grade           590 60 make grade of the reference solutions
 EOF
@@ -36,9 +37,10 @@ EOF
 batches() {
   cat <<'EOF'
 batch1 attention-bench tests
-batch2 speed-tests
-batch3 probe tune-softmax launch unmarked-tests attention-counters softmax-counters
-batch4 softmax-bench softmax-tests softmax-grade columns
+batch2 speed-gold
+batch3 speed-cheaters softmax-tests
+batch4 probe tune-softmax launch unmarked-tests attention-counters softmax-counters
+batch5 softmax-bench softmax-grade columns
 EOF
 }
 
@@ -64,6 +66,7 @@ field() { steps | awk -v name="$1" -v number="$2" '$1 == name { print $number }'
 # Set `run` to the command of a step.
 run_of() {
   local pytest=("$PYTHON" -m pytest -q "${pytest_options[@]}")
+  local speed=("${pytest[@]}" -vv --tb=short -m gpu tests/autograder/speed)
   local solutions=tests/solutions
   local grade=(make --no-print-directory grade "PYTHON=$PYTHON" SUBMISSION=solutions)
   case "$1" in
@@ -88,7 +91,8 @@ run_of() {
       )
       ;;
     tests) run=(bash -c "$in_company" in_company "${pytest[@]}") ;;
-    speed-tests) run=("${pytest[@]}" -vv --tb=short -m gpu tests/autograder/speed) ;;
+    speed-gold) run=("${speed[@]}" -k earns_gold) ;;
+    speed-cheaters) run=("${speed[@]}" -k "not earns_gold") ;;
     bench) run=("$PYTHON" -m benchmarks --check) ;;
     grade) run=("${grade[@]}" "OUT=$room/grade") ;;
   esac
