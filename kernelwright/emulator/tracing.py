@@ -89,7 +89,8 @@ PROBLEM = np.dtype(
         ("kind", "i4"), ("place", "i4"), ("line", "i4"), ("other_line", "i4"),
         ("pc", "u8"), ("other_pc", "u8"), ("address", "u8"), ("block", "u8"),
         ("other_block", "u8"), ("thread", "u4"), ("other_thread", "u4"), ("op", "u4"),
-        ("other_op", "u4"), ("width", "u4"), ("mask", "u4"), ("count", "u8"),
+        ("other_op", "u4"), ("width", "u4"), ("mask", "u4"), ("narrow", "u8"),
+        ("count", "u8"),
     ]
 )  # fmt: skip
 

@@ -92,11 +92,15 @@ def _problem(
         threads, at = (other, thread), tuple(dict.fromkeys((other_line, line)))
         first = f"thread {_index(other)} of block {_index(other_block)}"
         before = _DID[op_name(int(row["other_op"]))]
-        mend = _order(
-            other_block == block,
-            one_line=other_line == line,
-            handed_on="reads" in (before, did),
-        )
+        if other_block == block:
+            mend = _order_in_a_block(one_line=other_line == line)
+        else:
+            mend = _order_of_blocks(
+                one_line=other_line == line,
+                handed_on="reads" in (before, did),
+                atomics=before == did == "updates",
+                fence_too_narrow=bool(row["narrow"]),
+            )
         name = "race"
         message = (
             f"race on {element}: {first} {before} it on line {other_line}, {who} "
@@ -150,17 +154,32 @@ def _problem(
     )
 
 
-def _order(within_a_block: bool, *, one_line: bool, handed_on: bool) -> str:
-    """Say how two accesses that race can be put in order."""
-    if within_a_block and one_line:
+def _order_in_a_block(*, one_line: bool) -> str:
+    """Say how two accesses of a block's threads that race can be put in order."""
+    if one_line:
         return (
             "let each thread touch its own element, or use an atomic; where a loop "
             "comes to this line again, put a __syncthreads() between its rounds"
         )
-    if within_a_block:
+    return (
+        "put a __syncthreads() between the two, or let each thread touch its own "
+        "element"
+    )
+
+
+def _order_of_blocks(
+    *, one_line: bool, handed_on: bool, atomics: bool, fence_too_narrow: bool
+) -> str:
+    """Say how accesses of two blocks that race can be put in order."""
+    if atomics:
         return (
-            "put a __syncthreads() between the two, or let each thread touch its own "
-            "element"
+            "an atomic whose name ends in _block is one for its own block's threads "
+            "only: use the one without _block, as atomicAdd() for atomicAdd_block()"
+        )
+    if fence_too_narrow:
+        return (
+            "__threadfence_block() reaches this block's threads only: what another "
+            "block is to see needs __threadfence() before the atomic that tells of it"
         )
     # On one line it is a +=, where nothing but an atomic helps.
     if handed_on and not one_line:

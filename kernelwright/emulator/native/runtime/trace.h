@@ -93,6 +93,7 @@ struct ProblemRow {
     uint32_t op, other_op;
     uint32_t width;
     uint32_t mask;
+    uint64_t narrow;  // a race between blocks, for want of a fence of wider scope
     uint64_t count;
 };
 
@@ -111,7 +112,8 @@ struct TraceResult {
 struct Touch {
     uint32_t who;
     uint32_t tick;
-    uint32_t meta;  // bytes 0-3, all bytes ever written 4-7, atomic 8, pc 9-31
+    // Bytes 0-3, all bytes ever written 4-7, atomic 8, of block scope 9, pc 10-31.
+    uint32_t meta;
 };
 
 // Two readers: with one, a reader of the writer's own warp could hide another.
@@ -128,12 +130,16 @@ struct Trace {
     std::vector<Cell*> cells;        // a shadow for each region, mapped and not touched
     std::vector<uint32_t*> sectors;  // a bit for each 32-byte sector that was touched
     std::vector<struct Tracer*> tracers;
-    // What each block published last: behind a fence, and then an atomic.
+    // What each block published last: behind a fence, and then an atomic. And what it would
+    // have, had its fences of block scope been wider.
     struct Published {
         uint64_t order;
         uint32_t tick;
     };
-    std::vector<Published> published;
+    struct OfBlock {
+        Published by_device, by_any;
+    };
+    std::vector<OfBlock> published;
     std::atomic<uint64_t> next_order{1};
     std::atomic_flag lock = ATOMIC_FLAG_INIT;
 };
@@ -299,6 +305,7 @@ struct Tracer {
     bool wounded =
         false;     // a thread of this block was ended: what follows is its fault
     int line = 0;  // of the access to come, where it says so
+    bool block_scope = false;  // likewise: it is an atomic for its own block only
     uint64_t destination = 0;  // of the asynchronous load to come
     uint64_t order = 0;
     uint64_t barriers = 0, shuffles = 0, products = 0, matrix_loads = 0;
@@ -320,11 +327,15 @@ struct Tracer {
     uint32_t waited_at = kNone;
     std::vector<uint32_t> missed_sites, last_nodes;
     // Fences: what a thread (or this block) published, and what it has taken notice of.
+    enum Fenced : uint8_t { kNot, kForBlock, kForDevice };
     std::vector<uint8_t> fenced;
     std::vector<uint64_t> released, acquired;
     std::vector<uint32_t> released_tick;
+    // When a thread of this block last called a fence: for other blocks too, or any.
+    uint32_t device_fence = 0, any_fence = 0;
     uint64_t block_acquired = 0;
     unsigned noticing = kNobody;  // whose atomic is under way
+    bool noticing_block = false;  // and whether it is of block scope
     std::vector<Window> windows;
 
     Tracer(Trace* of, Worker* on);
@@ -338,8 +349,8 @@ struct Tracer {
               int from_line);
     void enter(uint64_t pc);
     void flush(unsigned warp);
-    void fence();
-    void atomic_seen();
+    void fence(bool of_block);
+    void atomic_seen(bool of_block);
     void take_notice();
     void copy_arrived(uint64_t address, unsigned width);
     void settle();
@@ -369,8 +380,9 @@ struct Tracer {
     int shared_nearby(uint64_t address) const;
     int find_region(uint64_t address, unsigned width);
     void touch(Cell* cells, uint64_t address, uint64_t offset, unsigned width,
-               unsigned op, uint64_t pc, int place);
+               unsigned op, uint64_t pc, int place, bool of_block);
     bool ordered(const Touch& before) const;
+    bool ordered_but_for_scope(const Touch& before) const;
     void race(const Touch& before, unsigned before_op, uint64_t address, unsigned width,
               unsigned op, uint64_t pc, int place);
     ProblemRow problem(ProblemKind kind, uint64_t address, unsigned width, unsigned op,

@@ -128,8 +128,11 @@ void kwemu_note(const void* p, unsigned width, unsigned op, int line) {
     Worker* worker = self;
     if (worker == nullptr || worker->tracer == nullptr) return;
     worker->tracer->line = line;
-    seen(reinterpret_cast<uint64_t>(p), width, op, __builtin_return_address(0));
+    worker->tracer->block_scope = op & KWEMU_BLOCK_SCOPE;
+    seen(reinterpret_cast<uint64_t>(p), width, op & ~KWEMU_BLOCK_SCOPE,
+         __builtin_return_address(0));
     worker->tracer->line = 0;
+    worker->tracer->block_scope = false;
 }
 
 #define KWEMU_ATOMICS(bits, type)                                                      \
@@ -181,8 +184,10 @@ KWEMU_ATOMICS(16, unsigned short)
 KWEMU_ATOMICS(32, unsigned)
 KWEMU_ATOMICS(64, unsigned long long)
 #undef KWEMU_ATOMICS
-void __tsan_atomic_thread_fence(int) {
-    if (self != nullptr && self->tracer != nullptr) self->tracer->fence();
+// __threadfence_block() is the only fence that is not sequentially consistent.
+void __tsan_atomic_thread_fence(int order) {
+    if (self != nullptr && self->tracer != nullptr)
+        self->tracer->fence(order != __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 void __tsan_atomic_signal_fence(int) {}

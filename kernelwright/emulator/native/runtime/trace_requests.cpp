@@ -130,6 +130,7 @@ void Tracer::begin_block(uint64_t number, uint32_t which) {
     left_out.clear();
     block_acquired = 0;
     noticing = kNobody;
+    device_fence = any_fence = 0;
     if (!fenced.empty()) {
         std::fill(fenced.begin(), fenced.end(), 0);
         std::fill(released.begin(), released.end(), 0);

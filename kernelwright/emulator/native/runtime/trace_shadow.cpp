@@ -11,6 +11,8 @@ namespace kwemu {
 namespace {
 
 constexpr uint32_t kAtomicBit = 1u << 8;
+constexpr uint32_t kBlockScopeBit = 1u << 9;
+constexpr unsigned kPcShift = 10;
 
 bool writes(unsigned op) {
     return op == kStore || op == kAtomic || op == kAsyncStore;
@@ -22,7 +24,7 @@ bool writes(unsigned op) {
 bool Tracer::ordered(const Touch& before) const {
     unsigned me = worker->current;
     if (before.who >> 10 != ordinal) {
-        const Trace::Published& other = trace->published[before.who >> 10];
+        const Trace::Published& other = trace->published[before.who >> 10].by_device;
         return other.order && before.tick <= other.tick && other.order < block_acquired;
     }
     if ((before.who & 1023) == me || before.tick < block_tick) return true;
@@ -36,10 +38,17 @@ bool Tracer::ordered(const Touch& before) const {
            before.tick < pair_tick[(me >> 5) * 1024 + (other & 31) * 32 + (me & 31)];
 }
 
+// Would it be, if fences of block scope reached other blocks?
+bool Tracer::ordered_but_for_scope(const Touch& before) const {
+    const Trace::Published& other = trace->published[before.who >> 10].by_any;
+    return before.who >> 10 != ordinal && other.order && before.tick <= other.tick &&
+           other.order < block_acquired;
+}
+
 void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned width,
-                   unsigned op, uint64_t pc, int place) {
+                   unsigned op, uint64_t pc, int place, bool of_block) {
     uint32_t who = ordinal << 10 | worker->current;
-    uint32_t pc_bits = static_cast<uint32_t>(pc - text_begin) << 9;
+    uint32_t pc_bits = static_cast<uint32_t>(pc - text_begin) << kPcShift;
     bool shared = place < 0;
     bool atomic = op == kAtomic;
     unsigned first_byte = offset & 3;
@@ -58,7 +67,7 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
                     // Somebody did come by, with an asynchronous copy that is under way.
                     if (current && (cell.write.meta & mask & ~written)) {
                         row.other_op = kAsyncStore;
-                        row.other_pc = (cell.write.meta >> 9) + text_begin -
+                        row.other_pc = (cell.write.meta >> kPcShift) + text_begin -
                                        worker->launch->spec.load_address;
                     }
                     report(row);
@@ -70,7 +79,10 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
                 current = true;
             }
         }
-        bool both_atomic = atomic && (cell.write.meta & kAtomicBit);
+        // Two atomics do not race, unless for one of them the other's block is not there.
+        bool both_reach = cell.write.who >> 10 == ordinal ||
+                          !(of_block || (cell.write.meta & kBlockScopeBit));
+        bool both_atomic = atomic && (cell.write.meta & kAtomicBit) && both_reach;
         if (current && !conflicted && (cell.write.meta & mask) && !both_atomic &&
             !ordered(cell.write)) {
             conflicted = true;
@@ -89,7 +101,8 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
             // An asynchronous copy in flight: nobody may read the bytes yet.
             if (op == kAsyncStore) now = written & ~mask;
             cell.write = {who, tick,
-                          pc_bits | now << 4 | mask | (atomic ? kAtomicBit : 0)};
+                          pc_bits | now << 4 | mask | (atomic ? kAtomicBit : 0) |
+                              (of_block ? kBlockScopeBit : 0)};
         } else if (cell.read[0].who != who) {
             // Readers of two blocks conflict with any writer: no need to know a third.
             bool full = !shared && cell.read[0].who && cell.read[1].who &&
@@ -107,10 +120,12 @@ void Tracer::race(const Touch& before, unsigned before_op, uint64_t address,
                   unsigned width, unsigned op, uint64_t pc, int place) {
     if (wounded) return;
     ProblemRow row = problem(kRace, address, width, op, pc, place);
-    row.other_pc = (before.meta >> 9) + text_begin - worker->launch->spec.load_address;
+    row.other_pc =
+        (before.meta >> kPcShift) + text_begin - worker->launch->spec.load_address;
     row.other_thread = before.who & 1023;
     row.other_block = trace->blocks[(before.who >> 10) - 1];
     row.other_op = before_op;
+    row.narrow = ordered_but_for_scope(before);
     if (op == kStore && before_op == kStore && width <= 16) {
         // The same value twice hurts nobody; what this one writes is not known yet.
         if (pending.active) settle();
@@ -216,6 +231,8 @@ void Tracer::access(uint64_t address, unsigned width, unsigned extent, unsigned 
                     uint64_t pc) {
     if (pending.active) settle();
     if (noticing != kNobody) take_notice();
+    const bool of_block = block_scope;
+    block_scope = false;  // another thread may have its turn before this one is done
     if (pc - text_begin >= site_of.size()) return;
     int place;
     Cell* cells;
@@ -261,8 +278,8 @@ void Tracer::access(uint64_t address, unsigned width, unsigned extent, unsigned 
     uint32_t number = site(pc, place, op, width, address);
     line = 0;  // another thread may have its turn now
     join(number, address, op == kAsyncLoad ? destination : dynamic_low);
-    if (op == kAtomic) atomic_seen();
-    if (cells) touch(cells, address, offset, extent, op, pc, place);
+    if (op == kAtomic) atomic_seen(of_block);
+    if (cells) touch(cells, address, offset, extent, op, pc, place, of_block);
 }
 
 // The bytes of an asynchronous copy are there, for the thread that waited.

@@ -58,39 +58,54 @@ void Tracer::report_missed() {
     report(missed);
 }
 
-// A fence and then an atomic publish what was done before; another thread's atomic after
-// that has it. (More forgiving than the standard: the atomics may be on any address.)
-void Tracer::fence() {
+// A fence and then an atomic publish what was done before the fence; another thread's
+// atomic after that has it. (More forgiving than the standard: the atomics may be on any
+// address, and a fence counts for all threads of its block.) Other blocks have it only if
+// both, fence and atomic, reach further than the block.
+void Tracer::fence(bool of_block) {
     if (fenced.empty()) {
         fenced.assign(kMaxThreads, 0);
         released.assign(kMaxThreads, 0);
         acquired.assign(kMaxThreads, 0);
         released_tick.assign(kMaxThreads, 0);
     }
-    fenced[worker->current] = 1;
+    uint8_t& mine = fenced[worker->current];
+    any_fence = tick;
+    if (!of_block) {
+        device_fence = tick;
+        mine = kForDevice;
+    } else if (mine == kNot) {
+        mine = kForBlock;
+    }
+    ++tick;  // what comes later is not behind this fence
 }
 
 // It is about to be done. What it publishes counts from here on; what it takes notice of
 // is known when it is done. In between, on another processor, an atomic that comes later
 // here may come first there: the one that reads the other's sign would be the older one.
-void Tracer::atomic_seen() {
+void Tracer::atomic_seen(bool of_block) {
     uint64_t now = trace->next_order.fetch_add(1);
-    block_acquired = now;
+    if (!of_block) block_acquired = now;
     noticing = worker->current;
+    noticing_block = of_block;
     if (fenced.empty()) return;
     unsigned me = worker->current;
     acquired[me] = now;
-    if (!fenced[me]) return;
+    if (fenced[me] == kNot) return;
     released[me] = now;
-    released_tick[me] = tick;
-    trace->published[ordinal] = {now, tick};
+    released_tick[me] = any_fence;
+    if (of_block) return;
+    Trace::OfBlock& published = trace->published[ordinal];
+    published.by_any = {now, any_fence};
+    if (fenced[me] == kForDevice) published.by_device = {now, device_fence};
 }
 
 // Threads of a block take turns, and none between the hook of an atomic and the atomic: at
 // whatever comes next it has been done.
 void Tracer::take_notice() {
-    block_acquired = trace->next_order.fetch_add(1);
-    if (!fenced.empty()) acquired[noticing] = block_acquired;
+    uint64_t now = trace->next_order.fetch_add(1);
+    if (!noticing_block) block_acquired = now;
+    if (!fenced.empty()) acquired[noticing] = now;
     noticing = kNobody;
 }
 

@@ -7,8 +7,11 @@
 // The trace hears of an atomic once, from where the author wrote it.
 #ifdef KWEMU_TRACED
 #define KWEMU_NOTE_ATOMIC(address) kwemu_note(address, sizeof *(address), 2, 0)
+#define KWEMU_NOTE_BLOCK_ATOMIC(address) \
+    kwemu_note(address, sizeof *(address), 2 | KWEMU_BLOCK_SCOPE, 0)
 #else
 #define KWEMU_NOTE_ATOMIC(address) static_cast<void>(0)
+#define KWEMU_NOTE_BLOCK_ATOMIC(address) static_cast<void>(0)
 #endif
 
 template <class T>
@@ -46,20 +49,23 @@ inline T kwemu_update(T* address, Operation operation) {
     return old;
 }
 
-#define KWEMU_SCOPES(name, type, parameters, arguments) \
-    inline type name##_block parameters {               \
-        return name arguments;                          \
-    }                                                   \
-    inline type name##_system parameters {              \
-        return name arguments;                          \
+// An atomic in its three scopes. They do the same, and the trace is told which one it is.
+#define KWEMU_SCOPES(name, type, parameters, ...) \
+    inline type name parameters {                 \
+        KWEMU_NOTE_ATOMIC(address);               \
+        __VA_ARGS__                               \
+    }                                             \
+    inline type name##_block parameters {         \
+        KWEMU_NOTE_BLOCK_ATOMIC(address);         \
+        __VA_ARGS__                               \
+    }                                             \
+    inline type name##_system parameters {        \
+        KWEMU_NOTE_ATOMIC(address);               \
+        __VA_ARGS__                               \
     }
 
-#define KWEMU_ATOMIC(name, type, expression)      \
-    inline type name(type* address, type value) { \
-        KWEMU_NOTE_ATOMIC(address);               \
-        return expression;                        \
-    }                                             \
-    KWEMU_SCOPES(name, type, (type * address, type value), (address, value))
+#define KWEMU_ATOMIC(name, type, expression) \
+    KWEMU_SCOPES(name, type, (type * address, type value), return expression;)
 
 // ---- arithmetic ------------------------------------------------------------------------
 
@@ -74,12 +80,8 @@ inline T kwemu_update(T* address, Operation operation) {
     KWEMU_ATOMIC(atomicOr, type, __atomic_fetch_or(address, value, __ATOMIC_RELAXED))  \
     KWEMU_ATOMIC(atomicXor, type,                                                      \
                  __atomic_fetch_xor(address, value, __ATOMIC_RELAXED))                 \
-    inline type atomicCAS(type* address, type compare, type value) {                   \
-        KWEMU_NOTE_ATOMIC(address);                                                    \
-        return kwemu_compare_swap(address, compare, value);                            \
-    }                                                                                  \
     KWEMU_SCOPES(atomicCAS, type, (type * address, type compare, type value),          \
-                 (address, compare, value))
+                 return kwemu_compare_swap(address, compare, value);)
 
 template <class T>
 inline T kwemu_add(T* address, T value) {
@@ -115,21 +117,18 @@ KWEMU_ATOMIC(atomicDec, unsigned int, kwemu_update(address, [=](unsigned x) {
 KWEMU_ATOMIC_INTEGER(unsigned long)
 KWEMU_ATOMIC(atomicAdd, unsigned long, kwemu_add(address, value))
 
-inline float atomicExch(float* address, float value) {
-    KWEMU_NOTE_ATOMIC(address);
+inline float kwemu_exchange(float* address, float value) {
     unsigned bits;
     memcpy(&bits, &value, sizeof bits);
     bits = kwemu_exchange(reinterpret_cast<unsigned*>(address), bits);
     memcpy(&value, &bits, sizeof bits);
     return value;
 }
-KWEMU_SCOPES(atomicExch, float, (float* address, float value), (address, value))
+KWEMU_ATOMIC(atomicExch, float, kwemu_exchange(address, value))
 
-inline unsigned short atomicCAS(unsigned short* address, unsigned short compare,
-                                unsigned short value) {
-    KWEMU_NOTE_ATOMIC(address);
-    return kwemu_compare_swap(address, compare, value);
-}
+KWEMU_SCOPES(atomicCAS, unsigned short,
+             (unsigned short* address, unsigned short compare, unsigned short value),
+             return kwemu_compare_swap(address, compare, value);)
 
 #undef KWEMU_ATOMIC_INTEGER
 

@@ -37,8 +37,10 @@ KWEMU_STORE(__stwt)
 inline void __threadfence() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
+// The threads of a block share a processor here: what their order needs is the compiler's.
+// The traced build's hook knows the fence's scope by this weaker order.
 inline void __threadfence_block() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
 inline void __threadfence_system() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

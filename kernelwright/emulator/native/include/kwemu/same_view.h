@@ -3,6 +3,7 @@
 // its command line anew behind a precompiled header.
 #undef KWEMU_TRACED
 #undef KWEMU_NOTE_ATOMIC
+#undef KWEMU_NOTE_BLOCK_ATOMIC
 #undef KWEMU_WHOLE
 #undef _GLIBCXX_TSAN
 #undef __SANITIZE_THREAD__
