@@ -60,10 +60,25 @@ def problems_of(
     return tuple(problems)
 
 
-def _rank(row: Any) -> tuple[bool, int, int]:
-    """Put first what says the same however the blocks were shared out to workers."""
-    between_blocks = row["kind"] == tracing.RACE and row["block"] != row["other_block"]
-    return bool(between_blocks), int(row["block"]), int(row["thread"])
+def _rank(row: Any) -> tuple[int, int, int]:
+    """Put first what says the same however the blocks were shared out to workers.
+
+    And of races in a block those between warps, which a barrier of one warp leaves.
+    """
+    order = 0
+    if row["kind"] == tracing.RACE and row["block"] != row["other_block"]:
+        order = 2
+    elif row["kind"] == tracing.RACE and _in_one_warp(row):
+        order = 1
+    return order, int(row["block"]), int(row["thread"])
+
+
+def _in_one_warp(row: Any) -> bool:
+    """Whether the two threads of a race are lanes of one warp."""
+    return bool(
+        row["block"] == row["other_block"]
+        and row["thread"] // 32 == row["other_thread"] // 32
+    )
 
 
 def _problem(
@@ -93,7 +108,9 @@ def _problem(
         first = f"thread {_index(other)} of block {_index(other_block)}"
         before = _DID[op_name(int(row["other_op"]))]
         if other_block == block:
-            mend = _order_in_a_block(one_line=other_line == line)
+            mend = _order_in_a_block(
+                one_line=other_line == line, one_warp=_in_one_warp(row)
+            )
         else:
             mend = _order_of_blocks(
                 one_line=other_line == line,
@@ -154,16 +171,18 @@ def _problem(
     )
 
 
-def _order_in_a_block(*, one_line: bool) -> str:
+def _order_in_a_block(*, one_line: bool, one_warp: bool) -> str:
     """Say how two accesses of a block's threads that race can be put in order."""
+    barrier = "__syncwarp()" if one_warp else "__syncthreads()"
+    other = " (a __syncthreads() between them would do too)" if one_warp else ""
     if one_line:
         return (
             "let each thread touch its own element, or use an atomic; where a loop "
-            "comes to this line again, put a __syncthreads() between its rounds"
+            f"comes to this line again, put a {barrier} between its rounds{other}"
         )
     return (
-        "put a __syncthreads() between the two, or let each thread touch its own "
-        "element"
+        f"put a {barrier} between the two{', lanes of one warp' if one_warp else ''}"
+        f"{other}, or let each thread touch its own element"
     )
 
 

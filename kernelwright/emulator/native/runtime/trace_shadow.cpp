@@ -18,6 +18,13 @@ bool writes(unsigned op) {
     return op == kStore || op == kAtomic || op == kAsyncStore;
 }
 
+// Of several pairs of threads that race on the same lines one is told of. Which blocks
+// meet is chance, and what lanes of one warp lack may not be enough between two warps.
+int telling(const ProblemRow& row) {
+    if (row.block != row.other_block) return 0;
+    return row.thread / 32 == row.other_thread / 32 ? 1 : 2;
+}
+
 }  // namespace
 
 // Is what was touched before ordered before what the current thread does now?
@@ -90,12 +97,16 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
                  width, op, pc, place);
         }
         if (writes(op)) {
-            for (Touch& read : cell.read) {
+            const Touch* reader = nullptr;
+            for (const Touch& read : cell.read) {
                 bool here = shared ? read.who >> 10 == ordinal : read.who != 0;
                 if (!here || conflicted || !(read.meta & mask) || ordered(read))
                     continue;
+                if (!reader || reader->who / 32 == who / 32) reader = &read;
+            }
+            if (reader) {
                 conflicted = true;
-                race(read, kLoad, address, width, op, pc, place);
+                race(*reader, kLoad, address, width, op, pc, place);
             }
             unsigned now = written | mask;
             // An asynchronous copy in flight: nobody may read the bytes yet.
@@ -166,10 +177,8 @@ void Tracer::report(const ProblemRow& row) {
         if (known.kind == row.kind && known.pc == row.pc &&
             known.other_pc == row.other_pc && known.line == row.line &&
             known.place == row.place) {
-            // Which blocks meet is chance: a race that a block has with itself is not.
             uint64_t count = known.count + 1;
-            if (row.block == row.other_block && known.block != known.other_block)
-                known = row;
+            if (row.kind == kRace && telling(row) > telling(known)) known = row;
             known.count = count;
             return;
         }

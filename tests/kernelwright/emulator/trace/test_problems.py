@@ -125,6 +125,55 @@ def test_a_problem_says_what_mends_it(trace, body, mend):
     assert any(mend in problem.message for problem in report.problems), report
 
 
+@pytest.mark.parametrize(
+    ("body", "threads", "mend"),
+    [
+        (
+            "part[t] = x[t]; out[t] = part[t ^ 1];",
+            64,
+            "put a __syncwarp() between the two, lanes of one warp (a __syncthreads() "
+            "between them would do too)",
+        ),
+        (
+            "part[t] = x[t]; __syncthreads(); for (int s = 16; s; s /= 2) "
+            "if (t % 32 < s) part[t] += part[t + s]; out[t] = part[0];",
+            32,
+            "put a __syncwarp() between its rounds",
+        ),
+        # One warp alone is in order here, and lanes of one warp race beside others.
+        (
+            "part[t] = x[t]; __syncwarp(); out[t] = part[t ^ 32];",
+            64,
+            "put a __syncthreads() between the two, or",
+        ),
+        (
+            "part[t] = x[t]; out[t] = part[63 - t] + part[t ^ 1];",
+            64,
+            "put a __syncthreads() between the two, or",
+        ),
+        (
+            "part[t] = x[t]; __syncthreads(); for (int s = 64; s; s /= 2) "
+            "if (t < s) part[t] += part[t + s]; out[t] = part[0];",
+            128,
+            "put a __syncthreads() between its rounds",
+        ),
+    ],
+)
+def test_a_race_names_the_smallest_barrier_that_mends_it(trace, body, threads, mend):
+    statements = body.replace("; ", ";\n")
+    source = f"""__global__ void k(const float* x, float* out) {{
+    __shared__ float part[128];
+    int t = threadIdx.x;
+    {statements}
+}}"""
+    report = trace(source, "k", 1, threads, torch.randn(128), torch.zeros(128))
+    races = [p for p in report.problems if p.kind == "race"]
+    assert any(mend in problem.message for problem in races), report
+    for problem in races:
+        one_warp = len({x // 32 for x, _, _ in problem.threads}) == 1
+        assert ("put a __syncwarp()" in problem.message) == one_warp
+
+
 def test_the_same_value_twice_is_no_race_and_another_is(trace):
     source = """__global__ void k(int* out) {
     __shared__ int flag;
