@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from copy import copy
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 
-from autograder import sandbox
-from autograder.authoring.regions import cell_heading, cell_source
+from autograder.authoring.mistakes import WRONG, Mistake, mistakes
+from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Case, Exercise, Output
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
@@ -20,7 +19,6 @@ from autograder.trial import Deadlines
 
 EXERCISES = all_exercises()
 SEED = 20_261_121
-WRONG = sandbox.PACKAGES / "autograder" / "wrong"
 each = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES.keys())
 
 
@@ -66,27 +64,22 @@ def test_the_stub_earns_nothing(exercise: Exercise, patient: Judge) -> None:
     assert result.words != "not attempted"
 
 
-def _mistakes() -> list[object]:
-    found = sorted(WRONG.glob("*/*/*.*"))
-    return [
-        pytest.param(path, id=f"{path.parent.name}-{path.stem}")
-        for path in found
-        if path.suffix in (".cu", ".py")
-    ]
-
-
-@pytest.mark.parametrize("path", _mistakes())
-def test_a_wrong_answer_earns_its_own_message(path: Path, patient: Judge) -> None:
-    exercise = EXERCISES[path.parent.name]
-    first, _, code = path.read_text().partition("\n")
-    sign, _, words = first.partition(" expect: ")
-    assert sign in ("//", "#") and words.strip(), f"{path}: begin with '// expect: ...'"
-    cell = cell_heading(exercise.language, exercise.id) + code
+@pytest.mark.parametrize(
+    ("exercise", "mistake"),
+    [
+        pytest.param(exercise, mistake, id=f"{exercise.id}-{mistake.name}")
+        for exercise in EXERCISES.values()
+        for mistake in mistakes(exercise)
+    ],
+)
+def test_a_wrong_answer_earns_its_own_message(
+    exercise: Exercise, mistake: Mistake, patient: Judge
+) -> None:
     needed = {
         name: cell_source(EXERCISES[name], solved=True) for name in exercise.needs
     }
-    result = patient.grade(exercise, Cells({**needed, exercise.id: cell}))
-    assert not result.passed and words.strip() in result.message, result.message
+    result = patient.grade(exercise, Cells({**needed, exercise.id: mistake.cell}))
+    assert not result.passed and mistake.expect in result.message, result.message
     counted = result.gate("counts")
     earned = {part.name: part.earned for part in result.parts}
     if counted is None:
@@ -102,9 +95,21 @@ def test_a_wrong_answer_earns_its_own_message(path: Path, patient: Judge) -> Non
 
 @each
 def test_it_has_at_least_three_wrong_answers(exercise: Exercise) -> None:
-    folder = WRONG / exercise.stem / exercise.id
-    suffix = ".cu" if exercise.language == "cuda" else ".py"
-    assert len(list(folder.glob(f"*{suffix}"))) >= 3
+    assert len(mistakes(exercise)) >= 3
+
+
+def test_every_wrong_answer_belongs_to_an_exercise() -> None:
+    wanted = {f"{e.stem}/{e.id}" for e in EXERCISES.values()}
+    found = {
+        str(
+            (
+                path.parent if path.suffix in (".cu", ".py") else path.with_suffix("")
+            ).relative_to(ROOT / WRONG)
+        )
+        for path in (ROOT / WRONG).rglob("*.*")
+        if path.suffix in (".cu", ".py", ".toml")
+    }
+    assert found == wanted
 
 
 def _lower(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -66,7 +66,7 @@ SECRETS = {
     "solutions": "kernelwright/../solutions/__init__.py",
     "answers": "autograder/answers/vector_add/scale_offset.cu",
     "exercises": "autograder/exercises/__init__.py",
-    "wrong": "autograder/wrong/vector_add/vector_add/guard_missing.cu",
+    "wrong": "autograder/wrong/vector_add/vector_add.toml",
     "tests": "tests/autograder/test_hostile_reach.py",
     "history": ".git/HEAD",
     "oracle": "autograder/oracle.py",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from autograder.authoring.regions import cell_heading, cell_source
+from autograder.authoring.mistakes import Mistake, mistakes
+from autograder.authoring.regions import cell_source
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
 from autograder.submission import Cells
@@ -16,7 +16,6 @@ from autograder.submission import Cells
 pytestmark = pytest.mark.gpu
 
 EXERCISE = all_exercises()["vector_add_triton"]
-WRONG = Path(__file__).parents[2] / "autograder/wrong/vector_add/vector_add_triton"
 RIGHT = cell_source(EXERCISE, solved=True)
 
 
@@ -36,13 +35,12 @@ def test_the_solution_is_traced_counted_and_right(gpu_judge: Judge) -> None:
                for words in each)  # fmt: skip
 
 
-@pytest.mark.parametrize("path", sorted(WRONG.glob("*.py")), ids=lambda p: p.stem)
-def test_a_wrong_answer_earns_its_own_message(path: Path, gpu_judge: Judge) -> None:
-    first, _, code = path.read_text().partition("\n")
-    words = first.partition(" expect: ")[2].strip()
-    cell = cell_heading("python", EXERCISE.id) + code
-    result = gpu_judge.grade(EXERCISE, Cells({EXERCISE.id: cell}))
-    assert not result.passed and words in result.message, result.message
+@pytest.mark.parametrize("mistake", mistakes(EXERCISE), ids=lambda one: one.name)
+def test_a_wrong_answer_earns_its_own_message(
+    mistake: Mistake, gpu_judge: Judge
+) -> None:
+    result = gpu_judge.grade(EXERCISE, Cells({EXERCISE.id: mistake.cell}))
+    assert not result.passed and mistake.expect in result.message, result.message
 
 
 @pytest.mark.parametrize(
