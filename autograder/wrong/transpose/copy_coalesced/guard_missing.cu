@@ -1,8 +1,0 @@
-// expect: outside of
-__global__ void copy_coalesced(const float* x, float* out, int n) {
-    int block = blockIdx.x * 4 * blockDim.x;  // the block's first element
-    for (int k = 0; k < 4; ++k) {
-        int i = block + k * blockDim.x + threadIdx.x;
-        out[i] = x[i];
-    }
-}

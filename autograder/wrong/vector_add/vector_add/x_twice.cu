@@ -1,8 +1,0 @@
-// expect: the second load reads x where y is wanted
-__global__ void vector_add(const float* x, const float* y, float* out,
-                           int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) {
-        out[i] = x[i] + x[i];
-    }
-}
