@@ -70,6 +70,11 @@ CLANG_FLAGS = (
     "-fsanitize-trap=return",
     "-Wno-c++11-narrowing",
 )
+# A local variable that nobody set holds a wild value, and not the zero that happens to
+# be there: a forgotten `= 0` must not come out right. Where it is set before it is read
+# the optimiser drops this, and the course's kernels take no longer.
+WILD_LOCALS = "-ftrivial-auto-var-init=pattern"
+WILD_LOCALS_SINCE = 12  # of g++; every clang++ that will do has it
 # The build that calls the trace's hooks before every access, and where ways part or
 # meet. The optimiser may drop and reuse loads, as nvcc's does, but not join two lines'
 # accesses into one, widen them, or jump into a hook (whose return address is the
@@ -139,11 +144,14 @@ class Compiler:
     version: str
     identity: str
     traced: bool = False
+    fills_locals: bool = False
 
     @property
     def flags(self) -> tuple[str, ...]:
         """The flags that the prelude and every kernel are compiled with."""
         flags = COMMON_FLAGS + (CLANG_FLAGS if self.is_clang else GCC_FLAGS)
+        if self.fills_locals:
+            flags += (WILD_LOCALS,)
         if self.traced:
             flags += TRACED_FLAGS
             flags += TRACED_CLANG_FLAGS if self.is_clang else TRACED_GCC_FLAGS
@@ -196,7 +204,13 @@ def _describe(path: str) -> Compiler:
         )
     real = os.path.realpath(path)
     size = os.stat(real).st_size
-    return Compiler(path, is_clang, version, digest(version, real, str(size)))
+    return Compiler(
+        path,
+        is_clang,
+        version,
+        digest(version, real, str(size)),
+        fills_locals=major >= (least if is_clang else WILD_LOCALS_SINCE),
+    )
 
 
 @functools.lru_cache(maxsize=1)
