@@ -21,8 +21,7 @@ _STYLE = f"""
 .kw-bars .kw-muted {{ fill: {palette.MUTED}; }}
 .kw-bars .kw-ours {{ fill: {palette.SERIES[0]}; }}
 .kw-bars .kw-peer {{ fill: {palette.MUTED}; }}
-.kw-bars line {{ stroke: {palette.SERIES[1]}; stroke-width: 1.5;
-  stroke-dasharray: 5 4; }}
+.kw-bars line {{ stroke: {palette.SERIES[1]}; stroke-width: 1.5; }}
 """
 
 
@@ -44,7 +43,7 @@ class Bar:
 
 
 def bars(entries: Sequence[Bar], title: str, *, ground: bool = False) -> str:
-    """Draw bars from the left, and a line where a value is 1.
+    """Draw bars from the left, and where a value is 1 a line that spares the labels.
 
     Args:
         entries: from top to bottom, at least one.
@@ -68,7 +67,6 @@ def bars(entries: Sequence[Bar], title: str, *, ground: bool = False) -> str:
     height = _TOP + len(entries) * _ROW
     parts = [
         palette.text(0, 16, f"{title} (dashed: 100%)", class_="kw-muted"),
-        f'<line x1="{scale:g}" x2="{scale:g}" y1="{_TOP - 18:g}" y2="{height - 8:g}"/>',
         *(_row(entry, _TOP + at * _ROW, scale) for at, entry in enumerate(entries)),
     ]
     return _svg(parts, f"{title}. {words(entries)}", height, ground)
@@ -88,6 +86,7 @@ def _row(entry: Bar, y: float, scale: float) -> str:
     behind = scale if scale - _ROOM < length < scale else length
     return (
         label
+        + f'<line x1="{scale:g}" x2="{scale:g}" y1="{y + 5:g}" y2="{y + 22:g}"/>'
         + palette.box(
             0, y + 6, length, _THICK, class_="kw-peer" if entry.peer else "kw-ours"
         )

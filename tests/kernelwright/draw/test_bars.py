@@ -32,6 +32,22 @@ def test_a_bar_is_as_long_as_its_value() -> None:
     assert float(peer.attrib["width"]) <= right - 60
 
 
+def test_the_line_at_one_crosses_no_label() -> None:
+    drawing = ElementTree.fromstring(bars(ROWS, "Of the bound"))
+    feet = [
+        float(text.attrib["y"])
+        for text in drawing.findall(f"{SVG}text")
+        if float(text.attrib["x"]) == 0
+    ]
+    lines = drawing.findall(f"{SVG}line")
+    assert len(lines) == 2  # a bar each; what was not measured has none
+    for line in lines:
+        top, bottom = float(line.attrib["y1"]), float(line.attrib["y2"])
+        # A letter reaches 4 below its foot, and 11 above it.
+        assert max(foot for foot in feet if foot <= top) + 4 <= top
+        assert bottom <= min(foot for foot in feet if foot > top) - 11
+
+
 def test_it_says_every_value_in_words() -> None:
     drawing = ElementTree.fromstring(bars(ROWS, "Of the bound"))
     assert drawing.attrib["aria-label"] == (
