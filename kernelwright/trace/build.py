@@ -112,6 +112,13 @@ def trace(
         launcher.grid,
         launcher.block,
         [region[:3] for region in regions],
+        [
+            name
+            for name, parameter, value in zip(
+                names, signature.parameters, arguments, strict=True
+            )
+            if parameter.pointer and value is None
+        ],
     )
     lines = _lines_of_all(library, raw.workers)
     source = kernel.source.splitlines()

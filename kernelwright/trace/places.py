@@ -46,6 +46,7 @@ class Places:
         dynamic: name of the dynamic shared array.
         dynamic_bytes: its size.
         regions: low and high of each region, and whether it is constant memory.
+        absent: names of the parameters that were given None.
     """
 
     buffers: Sequence[Buffer]
@@ -56,6 +57,12 @@ class Places:
     grid: Triple
     block: Triple
     regions: Sequence[tuple[int, int, bool]]
+    absent: Sequence[str] = ()
+
+    @property
+    def empty(self) -> list[str]:
+        """Names of the parameters that hold no element; their address is null."""
+        return [buffer.name for buffer in self.buffers if _is_empty(buffer)]
 
     def space(self, place: int) -> Space:
         """Return the memory that a recorded place belongs to."""
@@ -82,13 +89,27 @@ class Places:
         for low, high, name in self.own:
             if low <= address < high:
                 return Place(name, address - low, high - low, 1)
+        # Before null the addresses come round to the largest.
+        address -= (address >> 63) << 64
         if not self.buffers or address < 1 << 16:
-            return Place(None, address, 0, 1)
+            return self._beside_null(address)
         meant = self.buffers
         if place < len(self.regions):
             low, high = self.regions[place][:2]
             meant = [b for b in meant if low <= b.low < high] or meant
-        return _in(min(meant, key=lambda b: _distance(b, address)), address)
+        nearest = min(meant, key=lambda b: _distance(b, address))
+        if _is_empty(nearest) or (
+            self.absent and address < _distance(nearest, address)
+        ):
+            return self._beside_null(address)
+        return _in(nearest, address)
+
+    def _beside_null(self, address: int) -> Place:
+        """Name the one parameter whose address is null; of several none is sure."""
+        empty = [buffer for buffer in self.buffers if _is_empty(buffer)]
+        if len(empty) == 1 and not self.absent:
+            return _in(empty[0], address)
+        return Place(None, address, 0, 1)
 
     def meant(
         self, place: int, address: int, worker: Recorded, touched: Sequence[Touched]
@@ -128,6 +149,10 @@ class Places:
         """Return the index of a block, from its number in the grid."""
         x, y, _ = self.grid
         return (number % x, number // x % y, number // (x * y))
+
+
+def _is_empty(buffer: Buffer) -> bool:
+    return buffer.low == buffer.high
 
 
 def _in(buffer: Buffer, address: int) -> Place:

@@ -125,7 +125,7 @@ def _problem(
         )
     elif kind == tracing.OUT_OF_BOUNDS:
         name, message = _outside(
-            where, element, line, who, did, int(row["width"]), space
+            where, element, line, who, did, int(row["width"]), space, places
         )
     elif kind == tracing.MISALIGNED:
         name = "misaligned"
@@ -234,23 +234,42 @@ def _touched(row: Any, workers: Sequence[Recorded]) -> list[Touched]:
 
 
 def _outside(
-    where: Place, element: str, line: int, who: str, did: str, width: int, space: str
+    where: Place,
+    element: str,
+    line: int,
+    who: str,
+    did: str,
+    width: int,
+    space: str,
+    places: Places,
 ) -> tuple[str, str]:
     if where.buffer is None and space == "global":
-        return "unmapped access", (
-            f"line {line}: {who} {did} address {where.offset:#x}, which is a null "
-            "pointer or near one"
+        beside_null = (
+            f"line {line}: {who} {did} address {where.offset % (1 << 64):#x}, which is "
+            "a null pointer or near one"
         )
-    size = ""
+        if not places.empty:
+            return "unmapped access", beside_null
+        return "out of bounds", (
+            f"{beside_null}, as {_list([*places.empty, *places.absent])} are: they "
+            "have no elements. Check the index against the size"
+        )
+    size = ", which is empty" if where.buffer else ""
     if where.size:
         unit = width if space == "shared" else where.element
         size = f", which has {where.size // max(unit, 1)} " + (
             "elements" if unit > 1 else "bytes"
         )
+    elif where.buffer and space == "shared":
+        size += " (the launch asked for no bytes of dynamic shared memory)"
     return "out of bounds", (
         f"line {line}: {who} {did} {element}, outside of {where.buffer}{size}: check "
         "the index against the size"
     )
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _why_unwritten(space: str, copied: int | None) -> str:

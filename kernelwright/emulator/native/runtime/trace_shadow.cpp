@@ -199,13 +199,16 @@ int Tracer::shared_nearby(uint64_t address) const {
     if (static_bytes && address + kNear >= static_low &&
         address < static_low + static_bytes + kNear)
         return kStaticShared;
-    if (shared_bytes && address + kNear >= dynamic_low && address < dynamic_low)
+    constexpr uint64_t kAll = kDynamicShared + kPage;
+    if (address + kNear >= dynamic_low && address < dynamic_low + kAll + kNear)
         return kDynamicShared_;
     return kNowhere;
 }
 
 int Tracer::find_region(uint64_t address, unsigned width) {
     const std::vector<Region>& regions = trace->regions;
+    // Before an empty array, whose address is null: the end comes round to 0.
+    if (address + width < width) return -1;
     if (last_region < regions.size()) {
         const Region& last = regions[last_region];
         if (address >= last.low && address + width <= last.high)
