@@ -48,12 +48,13 @@ _MESSAGE = (
 )
 
 
-def made_in_triton(*needed: str) -> Structure:
+def made_in_triton(*needed: str, message: str = _MESSAGE) -> Structure:
     """Demand a kernel with these names in it, and torch's attention nowhere."""
-    return Structure(holds=("triton.jit", *needed), lacks=_BY_TORCH, message=_MESSAGE)
+    return Structure(holds=("triton.jit", *needed), lacks=_BY_TORCH, message=message)
 
 
-IN_TRITON = made_in_triton("tl.load", "tl.dot", "tl.store")
+# Not tl.load: descriptors load tiles by methods of their own.
+IN_TRITON = made_in_triton("tl.dot")
 # Where the products are those of absorb, the first exercise's.
 BY_ABSORB = made_in_triton("load_rows", "absorb", "store_rows")
 
@@ -67,7 +68,13 @@ def attention_case(
     n: int, d: int = 64, *, heads: int = 1, regime: str = "normal", **more: int
 ) -> Case:
     """Return a case; more sizes are ``batch``, ``kv_heads`` and ``keys``."""
-    said = {"normal": "normal values", "growing": "later keys larger", "large": "large"}
+    said = {
+        "normal": "normal values",
+        "growing": "later keys larger",
+        "large": "large",
+        "low": "all logits far below 0",
+        "even": "weights alike, large values",
+    }
     extra = "".join(f", {name} = {size}" for name, size in more.items())
     return Case(
         f"n = {n}, heads = {heads}, d = {d}{extra}, {said[regime]}",
@@ -94,6 +101,10 @@ def draw(
         k = k * torch.linspace(0.1, 3, keys, device=k.device).half()[:, None]
     elif case.regime == "large":  # logits of some hundreds: exp alone overflows
         q = q * 40
+    elif case.regime == "low":  # what a hidden key's 0 would outweigh
+        q, k = 100 * q.abs(), -k.abs()
+    elif case.regime == "even":  # the sum of weights times values leaves fp16
+        q, v = q / 16, (v + 2) * 2000
     return q, k, v + 0.5
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -29,10 +31,14 @@ from autograder.exercises._flash_attention_triton import (
     spread,
     with_adapter,
 )
+from autograder.exercises._flash_attention_triton_cuts import (
+    MISTAKEN_CUTS,
+    SPLITS,
+    Cut,
+    as_asked,
+)
 
 # --- both -------------------------------------------------------------------------
-
-_SPLITS = 4
 
 
 def _decode_case(
@@ -84,22 +90,18 @@ def _spread_cache(arguments: Arguments) -> tuple[torch.Tensor, ...]:
     return q, *(t.double() for t in spread(shared))
 
 
-Cut = Callable[[int, int], list[tuple[int, int]]]
-
-
-def _as_asked(length: int, capacity: int) -> list[tuple[int, int]]:
-    """Return where each piece begins and ends; some may be empty."""
-    size = -(-length // _SPLITS)
-    return [(i * size, min((i + 1) * size, length)) for i in range(_SPLITS)]
+SeenTo = Callable[[int, int, int], int]
+Given = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
 def pieces(
     arguments: Arguments,
-    cut: Cut = _as_asked,
+    cut: Cut = as_asked,
     *,
     absolute: bool = False,
     rounded: bool = False,
-    seen_past: bool = False,
+    seen_to: SeenTo | None = None,
+    given: Given = lambda q, k, v: (q, k, v),
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attend within each piece: (batch, heads, SPLITS, d) and its log-sum-exp.
 
@@ -108,13 +110,14 @@ def pieces(
         cut: from a length and the capacity to the pieces' ends.
         absolute: take the values' magnitudes, for the tolerance.
         rounded: round the weights to fp16, relative to the largest, as a kernel does.
-        seen_past: count the keys behind a piece's end, loaded as zeros, that a whole
-            tile has room for.
+        seen_to: from a piece's start and stop and the length to where it ends for its
+            mask: what lies behind its stop was loaded as zeros.
+        given: what takes the places of q, k and v.
     """
-    q, k, v = _spread_cache(arguments)
+    q, k, v = given(*_spread_cache(arguments))
     v = v.abs() if absolute else v
     batch, heads, d = q.shape
-    part = torch.zeros(batch, heads, _SPLITS, d, dtype=q.dtype, device=q.device)
+    part = torch.zeros(batch, heads, SPLITS, d, dtype=q.dtype, device=q.device)
     lse = torch.full(part.shape[:3], -math.inf, dtype=q.dtype, device=q.device)
     for b in range(batch):
         length = int(tensor(arguments, "lengths")[b])
@@ -123,8 +126,8 @@ def pieces(
             if start >= stop:
                 continue
             own, values = s[:, start:stop], v[b, :, start:stop]
-            if seen_past:
-                end = min(length, start + -(-(stop - start) // TILE) * TILE)
+            if seen_to:
+                end = seen_to(start, stop, length)
                 own = torch.nn.functional.pad(own, (0, end - stop))
                 values = torch.nn.functional.pad(values, (0, 0, 0, end - stop))
             e = torch.exp(own - own.amax(-1, keepdim=True))
@@ -144,7 +147,7 @@ def _by_planes(part: torch.Tensor, lse: torch.Tensor, kv_heads: int) -> Outputs:
     return {"part": part.contiguous(), "lse": lse.contiguous()}
 
 
-def _pieces_of(arguments: Arguments, cut: Cut = _as_asked, **how: bool) -> Outputs:
+def _pieces_of(arguments: Arguments, cut: Cut = as_asked, **how: Any) -> Outputs:
     kv_heads = tensor(arguments, "k_cache").shape[1]
     return _by_planes(*pieces(arguments, cut, **how), kv_heads)
 
@@ -167,11 +170,12 @@ def _decode_hidden(generator: torch.Generator) -> Iterator[Case]:
     yield _decode_case(int(torch.randint(5, 60, (), generator=generator)), 16, 3, 1)
 
 
-# 2 * 2 KV heads of 256 keys and as many values; q for each piece; parts and lse once.
-_PIECES_LOADS = 4 * 2 * 256 * 128 + 4 * _SPLITS * (2 * 128 + 4)
-_DECODE_LOADS = _PIECES_LOADS + 8 * _SPLITS * 65 * 4
+# 2 * 2 KV heads of 200 keys and as many values, 50 a piece: a tile has room for more.
+# And q for each piece; parts and lse once.
+_PIECES_LOADS = 4 * 2 * 200 * 128 + 4 * SPLITS * (2 * 128 + 4)
+_DECODE_LOADS = _PIECES_LOADS + 8 * SPLITS * 65 * 4
 
-_FIRST = (_decode_case(256, 64, 4, 2, "full"), _decode_case(150, 64, 3, 1))
+_FIRST = (_decode_case(200, 64, 4, 2, "full"), _decode_case(150, 64, 3, 1))
 # Pieces of more than a tile, 132 keys; and logits whose exponentials overflow.
 _LONG, _LARGE = _decode_case(525, 32, 3, 1, "full"), _decode_case(90, 32, 3, 1, "large")
 _SHORT = _decode_case(1, 16, 2, 2)
@@ -182,7 +186,7 @@ _SHORT = _decode_case(1, 16, 2, 2)
 def _pieces_problem(case: Case, generator: torch.Generator) -> Problem:
     size = case.sizes
     planes, group = 2 * size["kv_heads"], size["heads"] // size["kv_heads"]
-    shape = (planes, _SPLITS, group)
+    shape = (planes, SPLITS, group)
     outputs = {
         "part": Output((*shape, size["d"]), torch.float16),
         "lse": Output(shape, torch.float32),
@@ -205,43 +209,112 @@ def _wrongly_cut(cut: Cut) -> Callable[[Arguments], Outputs]:
     return lambda arguments: _pieces_of(arguments, cut, rounded=True)
 
 
-def _rounded_down(length: int, capacity: int) -> list[tuple[int, int]]:
-    size = length // _SPLITS
-    return [(i * size, (i + 1) * size) for i in range(_SPLITS)]
-
-
-def _by_the_tile(length: int, capacity: int) -> list[tuple[int, int]]:
-    size = -(-length // _SPLITS)
-    starts = [i * TILE for i in range(_SPLITS)]
-    return [(at, min(at + size, length)) for at in starts]
-
-
-def _first_keys(length: int, capacity: int) -> list[tuple[int, int]]:
-    size = -(-length // _SPLITS)
-    stops = [stop for _, stop in _as_asked(length, capacity)]
-    return [(0, min(-(-size // TILE) * TILE, stop)) for stop in stops]
-
-
-def _first_tile_again(arguments: Arguments) -> Outputs:
-    """Return what is left where each step of a piece takes its first tile."""
+def _first_tile_again(arguments: Arguments, of_piece: bool = True) -> Outputs:
+    """Return what is left where each step takes the first tile, of piece or cache."""
 
     def cut(length: int, capacity: int) -> list[tuple[int, int]]:
-        asked = _as_asked(length, capacity)
-        return [(start, min(start + TILE, stop)) for start, stop in asked]
+        asked = as_asked(length, capacity)
+        begun = [(start if of_piece else 0, stop) for start, stop in asked]
+        kept = [(start, min(start + TILE, stop)) for start, stop in begun]
+        return [
+            own if start < stop else (0, 0)
+            for own, (start, stop) in zip(kept, asked, strict=True)
+        ]
 
     part, lse = pieces(arguments, cut, rounded=True)
     for b, length in enumerate(tensor(arguments, "lengths").tolist()):
-        for i, (start, stop) in enumerate(_as_asked(length, 0)):
+        for i, (start, stop) in enumerate(as_asked(length, 0)):
             lse[b, :, i] += math.log(max(1, -(-(stop - start) // TILE)))
     return _by_planes(part, lse, tensor(arguments, "k_cache").shape[1])
 
 
-def _not_stopped(length: int, capacity: int) -> list[tuple[int, int]]:
-    size = -(-length // _SPLITS)
-    ends = [(i * size, (i + 1) * size) for i in range(_SPLITS)]
-    return [(min(a, capacity), min(z, capacity)) for a, z in ends]
+def _tiles_end(start: int, stop: int) -> int:
+    return start + -(-(stop - start) // TILE) * TILE
 
 
+_PAST = (
+    "Keys behind a piece's end take part: load_rows put zeros there, and a logit of 0 "
+    "weighs like any other. seen must be false from stop on."
+)
+
+
+def _piece_slip(name: str, message: str, **how: Any) -> NearMiss:
+    return NearMiss(name, lambda a: _pieces_of(a, rounded=True, **how), message)
+
+
+def _first_plane(x: torch.Tensor) -> torch.Tensor:
+    return x[:1, :1].expand_as(x)
+
+
+_PLANE = (
+    "Every program reads the {} of the first KV head of all: its own begin at row "
+    "plane * capacity."
+)
+_PIECES_SLIPS = (
+    _piece_slip(
+        "seen past the piece",
+        _PAST,
+        seen_to=lambda start, stop, length: min(length, _tiles_end(start, stop)),
+    ),
+    _piece_slip(
+        "whole tiles seen",
+        _PAST,
+        seen_to=lambda start, stop, length: _tiles_end(start, stop),
+    ),
+    _piece_slip(
+        "one key too many",
+        "The first key behind a piece's end takes part: cols < stop.",
+        seen_to=lambda start, stop, length: min(stop + 1, _tiles_end(start, stop)),
+    ),
+    _piece_slip(
+        "nothing absorbed",
+        "No piece has seen a key: absorb returns most, total and acc anew, most, "
+        "total, acc = absorb(...), for each tile from start to stop.",
+        cut=lambda length, capacity: [(0, 0)] * SPLITS,
+    ),
+    _piece_slip(
+        "keys for values",
+        "part is a mean of keys: v is loaded from v_ptr.",
+        given=lambda q, k, v: (q, k, k),
+    ),
+    _piece_slip(
+        "values for keys",
+        "The logits are made of values: k is loaded from k_ptr.",
+        given=lambda q, k, v: (q, v, v),
+    ),
+    _piece_slip(
+        "keys and values exchanged",
+        "Keys and values have changed places: absorb takes q, k, v.",
+        given=lambda q, k, v: (q, v, k),
+    ),
+    _piece_slip(
+        "scale handed on twice",
+        "The products q . k are multiplied by scale twice: absorb takes scale as it "
+        "is.",
+        given=lambda q, k, v: (q * q.shape[2] ** -0.5, k, v),
+    ),
+    _piece_slip(
+        "scale not handed on",
+        "The products q . k are not multiplied by scale: it is absorb's fifth "
+        "argument.",
+        given=lambda q, k, v: (q * q.shape[2] ** 0.5, k, v),
+    ),
+    _piece_slip(
+        "keys of the first head",
+        _PLANE.format("keys"),
+        given=lambda q, k, v: (q, _first_plane(k), v),
+    ),
+    _piece_slip(
+        "values of the first head",
+        _PLANE.format("values"),
+        given=lambda q, k, v: (q, k, _first_plane(v)),
+    ),
+    _piece_slip(
+        "the first head's alone",
+        _PLANE.format("keys and values"),
+        given=lambda q, k, v: (q, _first_plane(k), _first_plane(v)),
+    ),
+)
 DECODE_PIECES = Exercise(
     id="decode_pieces",
     stem=STEM,
@@ -254,8 +327,9 @@ DECODE_PIECES = Exercise(
     source="solutions/flash_attention_triton/pieces.py",
     goal="Cut each sequence's cache into SPLITS pieces, and walk over one.",
     requirements=(
-        "Piece `p` takes keys from `start` to `stop`; together they take the first "
-        "`length` keys, each once. A piece may be empty.",
+        "Of the first `length` keys piece `p` takes `size` from `p * size` on, where "
+        "`size` is `length / SPLITS`, rounded up. The last pieces may have fewer, or "
+        "none.",
         "`plane` counts the KV heads of all sequences: its keys begin at row "
         "`plane * capacity` of the cache.",
         "`absorb` takes each tile in; no key from `stop` on is loaded or seen.",
@@ -267,59 +341,22 @@ DECODE_PIECES = Exercise(
     tolerance=Tolerance(factor=FACTOR, scale=_pieces_scale),
     near_misses=(
         NearMiss(
-            "capacity for length",
-            _wrongly_cut(lambda length, capacity: _as_asked(capacity, capacity)),
-            "The whole cache is read, the part that holds nothing yet too: stop at "
-            "length.",
-        ),
-        NearMiss(
-            "pieces rounded down",
-            _wrongly_cut(_rounded_down),
-            "The last keys are missing: length / SPLITS must be rounded up, and the "
-            "last piece stops at length.",
-        ),
-        NearMiss(
-            "not stopped",
-            _wrongly_cut(_not_stopped),
-            "The last piece reads past the sequence's end: it stops at the smaller of "
-            "start + size and length.",
-        ),
-        NearMiss(
-            "seen past the piece",
-            lambda arguments: _pieces_of(arguments, rounded=True, seen_past=True),
-            "Keys behind a piece's end take part: load_rows put zeros there, and a "
-            "logit of 0 weighs like any other. seen must be false from stop on.",
-        ),
-        NearMiss(
             "first tile again",
             _first_tile_again,
             "Each step takes the first tile of the piece: cols begins at `first`, "
             "which moves on by COLS.",
         ),
         NearMiss(
-            "a tile for a piece",
-            _wrongly_cut(_by_the_tile),
-            "Pieces begin COLS keys apart, whatever their size: piece p begins at p * "
-            "size.",
+            "first tile of the cache again",
+            partial(_first_tile_again, of_piece=False),
+            "Each step takes the first keys of the cache: cols begins at `first`, "
+            "which goes from start to stop.",
         ),
-        NearMiss(
-            "the first keys of the cache",
-            _wrongly_cut(_first_keys),
-            "Every piece begins with the first key of its sequence: the walk goes from "
-            "start to stop.",
+        *(
+            NearMiss(name, _wrongly_cut(cut), message)
+            for name, cut, message in MISTAKEN_CUTS
         ),
-        NearMiss(
-            "every piece whole",
-            _wrongly_cut(lambda length, capacity: [(0, length)] * _SPLITS),
-            "Every piece takes all keys of its sequence: piece p takes `size` of them, "
-            "from p * size on.",
-        ),
-        NearMiss(
-            "from the first key",
-            _wrongly_cut(lambda *sizes: [(0, stop) for _, stop in _as_asked(*sizes)]),
-            "Every piece begins with the first key, and earlier ones count again: the "
-            "walk goes from start to stop.",
-        ),
+        *_PIECES_SLIPS,
     ),
     hints=(
         "Two numbers say what a piece is: where it begins and where it stops. The rest "
@@ -344,13 +381,123 @@ DECODE_PIECES = Exercise(
 # --- decode_split_kv --------------------------------------------------------------
 
 
-def _not_normalised(lse: torch.Tensor) -> torch.Tensor:
-    return torch.exp(lse - lse.amax(-1, keepdim=True))
-
-
 def _overflowing(lse: torch.Tensor) -> torch.Tensor:
     weights = torch.exp(lse.float())
     return (weights / weights.sum(-1, keepdim=True)).double()
+
+
+def _relative(lse: torch.Tensor) -> torch.Tensor:
+    """Return the weights relative to the largest, which are right but for their sum."""
+    return torch.exp(lse - lse.amax(-1, keepdim=True))
+
+
+def _normalised(weights: torch.Tensor) -> torch.Tensor:
+    return weights / weights.sum(-1, keepdim=True)
+
+
+_LOGARITHMS = (
+    "The logarithms themselves are taken for weights: a piece weighs exp(lse)."
+)
+_SMALLEST = (
+    "The weights are not relative to the largest lse: exp overflows where logits are "
+    "large, and an empty piece's lse is -inf. tl.exp(lse - tl.max(lse, 0))."
+)
+_ALIKE = (
+    "All pieces weigh the same: a piece weighs exp(lse), the sum of its keys' "
+    "exponentials."
+)
+_ONE = "out is one piece alone: all of them count, each with its weight."
+_SUM = "The weights do not sum to 1: divide by their sum, tl.sum(weight, 0)."
+# What a piece weighs by mistake, from lse (batch, heads, SPLITS).
+_WEIGHTS: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor], str], ...] = (
+    ("pieces averaged", lambda lse: torch.full_like(lse, 1 / SPLITS), _ALIKE),
+    (
+        "pieces with keys averaged",
+        lambda lse: _normalised((lse > -math.inf) + 0.0),
+        _ALIKE,
+    ),
+    (
+        "powers of two",
+        lambda lse: torch.softmax(lse * math.log(2), -1),
+        "A piece weighs e^lse, and here it weighs 2^lse: lse is a natural logarithm, "
+        "so take tl.exp.",
+    ),
+    ("logarithms for weights", _normalised, _LOGARITHMS),
+    (
+        "logarithms from the largest",
+        lambda lse: _normalised(lse - lse.amax(-1, keepdim=True)),
+        _LOGARITHMS,
+    ),
+    (
+        "overflow",
+        _overflowing,
+        "exp(lse) overflows where logits are large: take exp(lse - the largest lse), "
+        "and what is subtracted divides out.",
+    ),
+    (
+        "relative to the smallest",
+        lambda lse: _normalised(torch.exp((lse - lse.amin(-1, keepdim=True)).float())),
+        _SMALLEST,
+    ),
+    (
+        "relative to the mean",
+        lambda lse: _normalised(torch.exp((lse - lse.mean(-1, keepdim=True)).float())),
+        _SMALLEST,
+    ),
+    (
+        "relative to the sum",
+        lambda lse: _normalised(torch.exp((lse - lse.sum(-1, keepdim=True)).float())),
+        _SMALLEST,
+    ),
+    (
+        "upside down",
+        lambda lse: _normalised(torch.exp(lse.amax(-1, keepdim=True) - lse)),
+        "The piece with the smallest lse weighs most: exp(lse - the largest), not the "
+        "other way round.",
+    ),
+    (
+        "divided by the weights",
+        lambda lse: (1 / _relative(lse)) / _relative(lse).sum(-1, keepdim=True),
+        "The parts are divided by their weights: a part times its weight, and the sum "
+        "of both.",
+    ),
+    (
+        "weights squared",
+        lambda lse: torch.softmax(2 * lse, -1),
+        "The weights are squared: a piece weighs exp(lse), once.",
+    ),
+    (
+        "empty pieces count",
+        lambda lse: torch.softmax(lse.nan_to_num(neginf=0.0), -1),
+        "A piece that saw no key takes part: its lse is -inf, and exp of that is 0, "
+        "as it should be.",
+    ),
+    ("first piece", lambda lse: torch.ones_like(lse).cumsum(-1) == 1, _ONE),
+    ("last piece", lambda lse: torch.ones_like(lse).cumsum(-1) == SPLITS, _ONE),
+    (
+        "heaviest piece",
+        lambda lse: lse == lse.amax(-1, keepdim=True),
+        "out is the heaviest piece alone: all of them count, each with its weight.",
+    ),
+    (
+        "pieces added",
+        torch.ones_like,
+        "The pieces are added as they are: each is a mean of its own keys' values, and "
+        "weighs exp(lse) among all.",
+    ),
+    ("weights not normalised", _relative, _SUM),
+    ("divided by the number", lambda lse: _relative(lse) / SPLITS, _SUM),
+    (
+        "normalised twice",
+        lambda lse: _relative(lse) / _relative(lse).sum(-1, keepdim=True) ** 2,
+        "The weights are divided by their sum twice.",
+    ),
+    (
+        "divided by the logarithms",
+        lambda lse: _relative(lse) / lse.sum(-1, keepdim=True),
+        "The weights are divided by the sum of the logarithms: by their own.",
+    ),
+)
 
 
 DECODE_SPLIT_KV = Exercise(
@@ -373,41 +520,9 @@ DECODE_SPLIT_KV = Exercise(
     cases=(*_FIRST, _LARGE, _SHORT),
     hidden=_decode_hidden,
     tolerance=Tolerance(factor=FACTOR, scale=lambda a: decoded(a, absolute=True)),
-    near_misses=(
-        NearMiss(
-            "pieces averaged",
-            lambda a: decoded(a, lambda lse: torch.full_like(lse, 1 / _SPLITS)),
-            "All pieces weigh the same: a piece weighs exp(lse), the sum of its keys' "
-            "exponentials.",
-        ),
-        NearMiss(
-            "powers of two",
-            lambda a: decoded(a, lambda lse: torch.softmax(lse * math.log(2), -1)),
-            "A piece weighs e^lse, and here it weighs 2^lse: lse is a natural "
-            "logarithm, so take tl.exp.",
-        ),
-        NearMiss(
-            "logarithms for weights",
-            lambda a: decoded(a, lambda lse: lse / lse.sum(-1, keepdim=True)),
-            "The logarithms themselves are taken for weights: a piece weighs exp(lse).",
-        ),
-        NearMiss(
-            "overflow",
-            lambda a: decoded(a, _overflowing),
-            "exp(lse) overflows where logits are large: take exp(lse - the largest "
-            "lse), and what is subtracted divides out.",
-        ),
-        NearMiss(
-            "pieces added",
-            lambda a: decoded(a, torch.ones_like),
-            "The pieces are added as they are: each is a mean of its own keys' values, "
-            "and weighs exp(lse) among all.",
-        ),
-        NearMiss(
-            "weights not normalised",
-            lambda a: decoded(a, _not_normalised),
-            "The weights do not sum to 1: divide by their sum.",
-        ),
+    near_misses=tuple(
+        NearMiss(name, partial(decoded, weigh=weigh), message)
+        for name, weigh, message in _WEIGHTS
     ),
     hints=(
         "Each piece is a softmax over its own keys, right but for its normalisation. "
@@ -423,7 +538,14 @@ DECODE_SPLIT_KV = Exercise(
             "bytes", "global", "load", at_most=1.05 * _DECODE_LOADS, ideal=_DECODE_LOADS
         ),
     ),
-    structure=(made_in_triton("tl.load", "tl.store"),),
+    structure=(
+        made_in_triton(
+            "tl.load",
+            "tl.store",
+            message="The values are right, and it is not your Triton kernel alone that "
+            "made them: the weights and the sum over pieces belong into it.",
+        ),
+    ),
     needs=("absorb_tile", "decode_pieces"),
     prelude=PRELUDE,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from autograder.drawing import tensor
-from autograder.exercise import Arguments, Case, Exercise, NearMiss, Outputs
+from autograder.exercise import Arguments, Case, Exercise, NearMiss, Outputs, Structure
 from autograder.exercises._flash_attention_triton import (
     BY_ABSORB,
     PRELUDE,
@@ -26,6 +26,7 @@ from autograder.exercises._flash_attention_triton import (
     walk,
     walk_first_head,
 )
+from autograder.exercises._flash_attention_triton_slips import GROUPED_SLIPS
 
 # --- flash_gqa --------------------------------------------------------------------
 
@@ -123,11 +124,12 @@ FLASH_GQA = Exercise(
         attention_case(128, heads=2, kv_heads=1, keys=256),
         attention_case(50, heads=4, batch=2, kv_heads=2, keys=70),
         attention_case(100, 32, heads=3, kv_heads=3, keys=100, regime="growing"),
-        attention_case(1, 16, heads=6, kv_heads=2, keys=130),
+        attention_case(1, 16, heads=6, kv_heads=2, keys=129),
     ),
     hidden=_grouped_hidden,
     tolerance=tolerance(seen_causally),
     near_misses=(
+        *GROUPED_SLIPS,
         NearMiss(
             "heads dealt out in turn",
             _by_remainder,
@@ -192,7 +194,15 @@ FLASH_GQA = Exercise(
     ),
     onward="Put the heads of a group into one tile: how often is the cache read then?",
     counts=moved(_GROUPED_LOADS, 4 * TILE_BYTES),
-    structure=(BY_ABSORB,),
+    structure=(
+        BY_ABSORB,
+        Structure(
+            runs_no=("repeat", "expand", "index", "gather", "take"),
+            message="the values are right, and the KV heads were copied for every "
+            "query head that reads them: they are shared, so that each lies in memory "
+            "once. Let the kernel find a head's keys.",
+        ),
+    ),
     needs=("absorb_tile",),
     prelude=PRELUDE,
 )

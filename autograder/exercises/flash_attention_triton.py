@@ -28,7 +28,6 @@ from autograder.exercises._flash_attention_triton import (
     nothing_but_nan,
     seen_by_all,
     seen_causally,
-    spread,
     tolerance,
     walk,
     walk_first_head,
@@ -45,6 +44,11 @@ from autograder.exercises._flash_attention_triton_decode import (
 )
 from autograder.exercises._flash_attention_triton_fast import FLASH_FAST
 from autograder.exercises._flash_attention_triton_grouped import FLASH_GQA
+from autograder.exercises._flash_attention_triton_slips import (
+    CAUSAL_SLIPS,
+    FULL_SLIPS,
+    absorb_slips,
+)
 
 
 def _hidden(generator: torch.Generator) -> Iterator[Case]:
@@ -62,10 +66,12 @@ def _hidden(generator: torch.Generator) -> Iterator[Case]:
 _FULL_LOADS = 2 * (2 + 2 * 2 * 2) * TILE_BYTES
 _FULL_CASES = (
     attention_case(128, heads=2),
-    attention_case(100),
+    attention_case(100, heads=2),
     attention_case(150, 32, regime="growing"),
     attention_case(1),
     attention_case(130, 16, regime="large"),
+    attention_case(70, 16, regime="low"),
+    attention_case(100, 16, regime="even"),
 )
 
 _LAST_TILE = (
@@ -156,6 +162,7 @@ ABSORB_TILE = Exercise(
         NearMiss("last tile alone", last_tile_alone, _LAST_TILE),
         *_DIMENSIONS,
         TAIL_SEEN,
+        *absorb_slips({}),
     ),
     hints=(
         "Chapter 8's online softmax, for a tile: the new maximum, the weights relative "
@@ -254,11 +261,6 @@ _SLIPS = (
         "Every head reads the values of head 0: a program's own begin at row `head`.",
     ),
     NearMiss(
-        "keys and values exchanged",
-        lambda a: walk(a, seen_by_all, k=tensor(a, "v"), v=tensor(a, "k")),
-        "Keys and values have changed places: absorb takes q, k, v.",
-    ),
-    NearMiss(
         "keys of the rows",
         lambda a: _by_rows(a, "k"),
         "Each step brings the same keys, those at the program's own rows: keys and "
@@ -318,12 +320,8 @@ FLASH_TRITON = Exercise(
             "Every head reads the keys and values of head 0: a program's own begin at "
             "row `head`.",
         ),
-        NearMiss(
-            "keys for values",
-            lambda a: walk(a, seen_by_all, v=spread(a)[0]),
-            "out is a mean of keys: v is loaded from v_ptr.",
-        ),
         *_SLIPS,
+        *FULL_SLIPS,
     ),
     hints=(
         "Five things happen with each tile: which columns, their keys, their values, "
@@ -343,8 +341,8 @@ FLASH_TRITON = Exercise(
 
 # --- flash_triton_causal ----------------------------------------------------------
 
-# Four tiles of queries see 1, 2, 3 and 4 tiles of keys: 10 of 16.
-_CAUSAL_LOADS = (4 + 10 * 2) * TILE_BYTES
+# In each of two heads three tiles of queries see 1, 2 and 3 tiles of keys: 6 of 9.
+_CAUSAL_LOADS = 2 * (3 + 6 * 2) * TILE_BYTES
 
 
 def _seen_in_whole_tiles(arguments: Arguments) -> torch.Tensor:
@@ -457,15 +455,15 @@ FLASH_TRITON_CAUSAL = Exercise(
     problem=forward_problem,
     reference=lambda a: {"out": exact(a, seen_causally)},
     cases=(
-        attention_case(256),
+        attention_case(192, heads=2),
         attention_case(100, heads=2),
-        attention_case(150, 32, regime="growing"),
+        attention_case(129, 32, regime="growing"),
         attention_case(1),
         attention_case(130, 16, regime="large"),
     ),
     hidden=_hidden,
     tolerance=tolerance(seen_causally),
-    near_misses=CAUSAL_MISSES,
+    near_misses=(*CAUSAL_SLIPS, *CAUSAL_MISSES),
     hints=(
         "Two lines differ from flash_kernel. What is the last key that any row of this "
         "program sees?",
@@ -476,7 +474,7 @@ FLASH_TRITON_CAUSAL = Exercise(
         "cols[None, :] <= rows[:, None].",
     ),
     onward="Only the last tile needs the mask. Split the loop in two: what is gained?",
-    counts=moved(_CAUSAL_LOADS, 4 * TILE_BYTES),
+    counts=moved(_CAUSAL_LOADS, 6 * TILE_BYTES),
     structure=(BY_ABSORB,),
     needs=("absorb_tile",),
     prelude=PRELUDE,
