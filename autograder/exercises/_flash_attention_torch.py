@@ -22,14 +22,14 @@ from autograder.exercise import (
 from autograder.exercises._flash_attention import (
     STEM,
     TOLERANCE,
-    Loop,
     case_of,
     draw_heads,
     hidden_shapes,
-    loop_mistakes,
     reference,
     scale_of,
 )
+from autograder.exercises._flash_attention_loop import Loop
+from autograder.exercises._flash_attention_mistakes import loop_mistakes
 
 _PRELUDE = "import math\n\nimport torch\n\nTensor = torch.Tensor\n"
 
@@ -46,28 +46,85 @@ def _reference_problem(case: Case, generator: torch.Generator) -> Problem:
     q, k, v = draw_heads(case, generator, head_dim=16)
     seen = torch.rand(q.shape[1], k.shape[1], generator=generator) < 0.7
     seen[3::4] = False  # queries that see nothing
+    seen[1::4] = True  # and such that see all
     return Problem(
         {"q": q, "k": k, "v": v, "seen": seen},
         {"out": Output(tuple(q.shape), torch.float32)},
     )
 
 
-def _scores(arguments: Arguments, power: int = 1) -> torch.Tensor:
+def _scores(arguments: Arguments, power: float = 1) -> torch.Tensor:
     q, k = tensor(arguments, "q"), tensor(arguments, "k")
-    return q @ k.mT * scale_of(arguments) ** power
+    scores: torch.Tensor = q @ k.mT * scale_of(arguments) ** power
+    return scores
 
 
 def _attend(arguments: Arguments, weights: torch.Tensor) -> Outputs:
     return {"out": weights @ tensor(arguments, "v")}
 
 
-def _scaled(power: int) -> Callable[[Arguments], Outputs]:
+def _hidden_scores(arguments: Arguments, power: float = 1) -> torch.Tensor:
+    seen = tensor(arguments, "seen")
+    return _scores(arguments, power).masked_fill(~seen, -math.inf)
+
+
+def _scaled(power: float) -> Callable[[Arguments], Outputs]:
     def output(arguments: Arguments) -> Outputs:
-        seen = tensor(arguments, "seen")
-        scores = _scores(arguments, power).masked_fill(~seen, -math.inf)
+        scores = _hidden_scores(arguments, power)
         return _attend(arguments, torch.softmax(scores, -1).nan_to_num(0.0))
 
     return output
+
+
+def _by_root_of(size: Callable[[Arguments], int]) -> Callable[[Arguments], Outputs]:
+    """Divide the scores by the root of another number than head_dim."""
+
+    def output(arguments: Arguments) -> Outputs:
+        power = math.log(size(arguments)) / math.log(tensor(arguments, "q").shape[-1])
+        return _scaled(power)(arguments)
+
+    return output
+
+
+def _weights_scaled(arguments: Arguments) -> Outputs:
+    out = _scaled(0)(arguments)["out"]
+    return {"out": out * scale_of(arguments)}
+
+
+def _without_maximum(arguments: Arguments) -> Outputs:
+    made = torch.exp(_hidden_scores(arguments))
+    weights = made / made.sum(-1, keepdim=True)
+    return _attend(arguments, _blank_rows(arguments, weights))
+
+
+def _one_maximum(arguments: Arguments) -> Outputs:
+    scores = _hidden_scores(arguments)
+    made = torch.exp(scores - scores.max())
+    weights = made / made.sum(-1, keepdim=True)
+    return _attend(arguments, _blank_rows(arguments, weights))
+
+
+def _plus_infinity(arguments: Arguments) -> Outputs:
+    seen = tensor(arguments, "seen")
+    scores = _scores(arguments).masked_fill(~seen, math.inf)
+    return _attend(arguments, _blank_rows(arguments, torch.softmax(scores, -1)))
+
+
+def _low_number(arguments: Arguments) -> Outputs:
+    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -1e4)
+    return _attend(arguments, _blank_rows(arguments, torch.softmax(scores, -1)))
+
+
+def _blank_unless_all(arguments: Arguments) -> Outputs:
+    weights = torch.softmax(_hidden_scores(arguments), -1)
+    sees_all = tensor(arguments, "seen").all(-1, keepdim=True)
+    return _attend(arguments, torch.where(sees_all, weights, 0.0))
+
+
+def _blank_exchanged(arguments: Arguments) -> Outputs:
+    weights = torch.softmax(_hidden_scores(arguments), -1)
+    sees = tensor(arguments, "seen").any(-1, keepdim=True)
+    return _attend(arguments, torch.where(sees, 0.0, weights))
 
 
 def _nan_rows(arguments: Arguments) -> Outputs:
@@ -88,6 +145,11 @@ def _over_queries(arguments: Arguments) -> Outputs:
 def _upside_down(arguments: Arguments) -> Outputs:
     scores = _scores(arguments).masked_fill(tensor(arguments, "seen"), -math.inf)
     return _attend(arguments, torch.softmax(scores, -1).nan_to_num(0.0))
+
+
+def _upside_down_and_blank(arguments: Arguments) -> Outputs:
+    scores = _scores(arguments).masked_fill(tensor(arguments, "seen"), -math.inf)
+    return _attend(arguments, _blank_rows(arguments, torch.softmax(scores, -1)))
 
 
 def _not_hidden(arguments: Arguments) -> Outputs:
@@ -158,6 +220,7 @@ ATTENTION_REFERENCE = Exercise(
         "seen is bool, (q_len, kv_len): hidden keys get weight 0, and the others of "
         "the row add up to 1.",
         "A query that sees no key gets zeros.",
+        "Right for scores however high or low: up to 10,000, or all near -20,000.",
     ),
     problem=_reference_problem,
     reference=reference,
@@ -168,10 +231,32 @@ ATTENTION_REFERENCE = Exercise(
         case_of(5, 1),
         case_of(16, 16),
         case_of(40, 57, "large"),
+        case_of(13, 9, "low"),
     ),
     hidden=lambda generator: hidden_shapes(generator),
     tolerance=TOLERANCE,
     near_misses=(
+        # Those first that are right in more cases: an answer that was right there can
+        # have made only them.
+        _near(
+            "a low number for -inf",
+            _low_number,
+            "Hidden scores are low, and where those of the others are lower still the "
+            "hidden ones take all the weight: -inf alone is below all.",
+        ),
+        _near(
+            "exponentials without a maximum",
+            _without_maximum,
+            "Small scores come out right, and large ones overflow: beyond exp(88) an "
+            "exponential is infinite. torch.softmax takes exp(score - maximum).",
+        ),
+        _near(
+            "one maximum for all",
+            _one_maximum,
+            "Small scores come out right, and large ones vanish: one maximum serves "
+            "all queries, and to those whose scores are lower every weight is 0. "
+            "torch.softmax(scores, dim=-1) takes each query's own.",
+        ),
         _near(
             "scale forgotten",
             _scaled(0),
@@ -186,6 +271,43 @@ ATTENTION_REFERENCE = Exercise(
             "multiplied by the root",
             _scaled_up,
             "The scores are multiplied by sqrt(head_dim): divide by it.",
+        ),
+        *(
+            _near(
+                f"divided by the root of {what}",
+                _by_root_of(size),
+                f"The scores are divided by the square root of {what}: it is that of "
+                "head_dim, q.shape[-1], which is 16 here.",
+            )
+            for what, size in (
+                ("64", lambda arguments: 64),
+                ("q_len", lambda arguments: tensor(arguments, "q").shape[-2]),
+                ("kv_len", lambda arguments: tensor(arguments, "k").shape[-2]),
+            )
+        ),
+        _near(
+            "weights scaled",
+            _weights_scaled,
+            "The weights are divided by sqrt(head_dim), and so no longer add up to 1: "
+            "it is the scores that are, before the softmax.",
+        ),
+        _near(
+            "inf for -inf",
+            _plus_infinity,
+            "Hidden scores are +inf, the largest of all, and inf - inf is NaN: -inf "
+            "makes a weight of 0.",
+        ),
+        _near(
+            "blank unless all is seen",
+            _blank_unless_all,
+            "Every query that does not see all keys gets zeros: seen.any(dim=-1), not "
+            "seen.all.",
+        ),
+        _near(
+            "where turned round",
+            _blank_exchanged,
+            "Queries that see keys get zeros, and the others do not: torch.where("
+            "condition, a, b) takes a where the condition holds.",
         ),
         *(
             _near(
@@ -240,11 +362,17 @@ ATTENTION_REFERENCE = Exercise(
             "The softmax runs over the queries: the weights of one query, along the "
             "keys, add up to 1. That is dim=-1.",
         ),
-        _near(
-            "mask upside down",
-            _upside_down,
-            "The mask is upside down: seen is true where the query sees the key, so "
-            "what is hidden is ~seen.",
+        *(
+            _near(
+                name,
+                output,
+                "The mask is upside down: seen is true where the query sees the key, "
+                "so what is hidden is ~seen.",
+            )
+            for name, output in (
+                ("mask upside down", _upside_down),
+                ("mask upside down, rows blank", _upside_down_and_blank),
+            )
         ),
         _near(
             "a large number for -inf",
@@ -328,36 +456,52 @@ def _looped(miss: NearMiss) -> NearMiss:
     return NearMiss(miss.name, output, miss.message)
 
 
-def _last_tile(arguments: Arguments) -> Outputs:
-    tile = _tile_of(arguments)
-    start = (tensor(arguments, "k").shape[-2] - 1) // tile * tile
-    rest = {n: tensor(arguments, n)[..., start:, :] for n in ("k", "v")}
-    return {**reference({**arguments, **rest}), "linear": torch.tensor(True)}
+_SOFTMAX_A_TILE = (
+    "Each tile has a softmax of its own, and all tiles count alike: a tile of low "
+    "scores must weigh less. Add exponentials, and divide once, at the end."
+)
+_OF_THE_TILE = (
+    NearMiss(
+        "a softmax in each tile",
+        lambda arguments: _mean_of_softmaxes(arguments),
+        _SOFTMAX_A_TILE,
+    ),
+    NearMiss(
+        "a softmax in each tile, mended",
+        Loop(1, shared="both"),
+        _SOFTMAX_A_TILE,
+    ),
+    NearMiss(
+        "each tile divided",
+        Loop(1, shared="sum"),
+        "Each tile's weighted values are divided by its weights before they are added: "
+        "divide once, behind the loop.",
+    ),
+    NearMiss(
+        "all queries' weights",
+        Loop(1, pooled=True),
+        "weight adds up the weights of all queries: each has a sum of its own, "
+        "sum(dim=-1, keepdim=True).",
+    ),
+    NearMiss(
+        "divided by the root of the tile",
+        lambda arguments: _root_of_the_tile(arguments),
+        "The scores are divided by the square root of the tile's size: it is that of "
+        "head_dim, q.shape[-1].",
+    ),
+)
 
 
-def _by_tiles(
-    arguments: Arguments, take: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-) -> Outputs:
-    """Walk over tiles of scores and values; ``take`` makes what replaces the output."""
-    scores = _scores(arguments)
+def _mean_of_softmaxes(arguments: Arguments) -> Outputs:
     v, tile = tensor(arguments, "v"), _tile_of(arguments)
-    pairs = zip(scores.split(tile, -1), v.split(tile, -2), strict=True)
-    made = torch.stack([take(s, values) for s, values in pairs])
-    return {"out": made.mean(0), "linear": torch.tensor(True)}
+    pairs = zip(_scores(arguments).split(tile, -1), v.split(tile, -2), strict=True)
+    made = torch.stack([torch.softmax(s, -1) @ values for s, values in pairs])
+    return {"out": made.mean(0)}
 
 
-def _divided_in_every_tile(arguments: Arguments) -> Outputs:
-    """Return what is left where the total becomes a mean in each tile."""
-    scores, v, tile = _scores(arguments), tensor(arguments, "v"), _tile_of(arguments)
-    top = torch.full_like(scores[..., :1], -math.inf)
-    weight, total = torch.zeros_like(top), torch.zeros_like(tensor(arguments, "q"))
-    for s, values in zip(scores.split(tile, -1), v.split(tile, -2), strict=True):
-        higher = torch.maximum(top, s.amax(-1, keepdim=True))
-        mend, weights = torch.exp(top - higher), torch.exp(s - higher)
-        weight = weight * mend + weights.sum(-1, keepdim=True)
-        total = (total * mend + weights @ values) / weight
-        top = higher
-    return {"out": total / weight, "linear": torch.tensor(True)}
+def _root_of_the_tile(arguments: Arguments) -> Outputs:
+    scores = _scores(arguments, 0) / math.sqrt(_tile_of(arguments))
+    return _attend(arguments, torch.softmax(scores, -1))
 
 
 def _tile_hidden(generator: torch.Generator) -> Iterator[Case]:
@@ -382,7 +526,8 @@ ATTENTION_TILE = Exercise(
     requirements=(
         "No tensor of all scores exists: memory grows with the length, not with its "
         "square.",
-        "Right for every tile size, and for scores in any order, up to 10,000.",
+        "Right for every tile size, and for scores in any order, however high or low: "
+        "up to 10,000, or all near -20,000.",
     ),
     problem=_tile_problem,
     reference=_tile_reference,
@@ -394,37 +539,18 @@ ATTENTION_TILE = Exercise(
         tiled_case(7, 5, 64),
         tiled_case(20, 64, 16, "rising"),
         tiled_case(20, 50, 16, "large"),
+        tiled_case(9, 21, 8, "low"),
     ),
     hidden=_tile_hidden,
     tolerance=TOLERANCE,
     near_misses=(
         *(_looped(miss) for miss in loop_mistakes(1, scaled=True)),
+        *(_looped(miss) for miss in _OF_THE_TILE),
         NearMiss(
             "all scores at once",
             lambda arguments: {**reference(arguments), "linear": torch.tensor(False)},
             "The output is right, and a tensor as large as the matrix of all scores "
             "existed on the way: compute the scores of one tile only, in the loop.",
-        ),
-        NearMiss(
-            "last tile only",
-            _last_tile,
-            "Only the last tile counts: the state of the tiles before is lost. Either "
-            "top never rises, so that mend is exp(-inf) = 0 in every tile (end it with "
-            "top = higher); or weight and total are replaced, not added to.",
-        ),
-        NearMiss(
-            "a softmax in each tile",
-            lambda arguments: _by_tiles(
-                arguments, lambda s, values: torch.softmax(s, -1) @ values
-            ),
-            "Each tile has a softmax of its own, and all tiles count alike: a tile of "
-            "low scores must weigh less. Add exponentials, and divide once, at the "
-            "end.",
-        ),
-        NearMiss(
-            "divided in every tile",
-            _divided_in_every_tile,
-            "total is divided by weight in every tile: divide once, behind the loop.",
         ),
     ),
     hints=(

@@ -29,11 +29,11 @@ from autograder.exercises._flash_attention import (
     case_of,
     hidden_shapes,
     kernel_problem,
-    loop_mistakes,
     reference,
     scale_of,
     weights_of,
 )
+from autograder.exercises._flash_attention_mistakes import loop_mistakes
 
 # --- flash_wmma -------------------------------------------------------------------
 
@@ -81,6 +81,8 @@ def _strips(
     keys: torch.Tensor | None = None,
     weights: torch.Tensor | None = None,
     values: Callable[[torch.Tensor], torch.Tensor] = lambda tile: tile,
+    late: bool = False,
+    often: bool = False,
 ) -> Outputs:
     """Do as the kernel does for strips of 16 queries, with a mistake.
 
@@ -91,6 +93,8 @@ def _strips(
         keys: of a tile: whose value meets each weight.
         weights: of a tile: whose weight meets each value.
         values: what is read of a tile of values (..., WMMA_KEYS, HEAD_DIM).
+        late: mend when the tile has been added.
+        often: mend before every 16 keys of a tile.
     """
     q, k, v = (tensor(arguments, n).float() for n in ("q", "k", "v"))
     q_len = q.shape[1]
@@ -109,11 +113,17 @@ def _strips(
             torch.exp(scores[..., tile] - higher[..., None]),
         )
         weight = weight * mend + p.sum(-1)
-        total = total * (factors(mend) if factors else mend[..., None])
+        factor = factors(mend) if factors else mend[..., None]
+        total = total * (1.0 if late else factor)
         p = p.half().float()
         read = values(v[..., tile, :])
         p = p if weights is None else p[..., weights]
-        total = total + p @ (read if keys is None else read[..., keys, :])
+        read = read if keys is None else read[..., keys, :]
+        step = 16 if often else WMMA_KEYS
+        for n in range(0, WMMA_KEYS, step):
+            total = total * (factor if n else 1.0)
+            total = total + p[..., n : n + step] @ read[..., n : n + step, :]
+        total = total * (factor if late else 1.0)
         top = higher
     return {"out": (total / weight[..., None]).flatten(1, 2)[:, :q_len]}
 
@@ -129,6 +139,26 @@ def _by_elements(mend: torch.Tensor) -> torch.Tensor:
     row, column = torch.arange(16)[:, None], torch.arange(HEAD_DIM) % 16
     own: torch.Tensor = mend[..., column // 8 * 4 + row // 8 * 2 + column % 2]
     return own
+
+
+def _of_row(row: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Give all of row i what belongs to row[i]."""
+    return lambda mend: mend[..., row, None]
+
+
+def _by_lanes(mend: torch.Tensor) -> torch.Tensor:
+    """Give each lane what belongs to the row of scores that it shared."""
+    row, column = torch.arange(16)[:, None], torch.arange(HEAD_DIM)
+    lane = row % 8 * 4 + column % 8 // 2
+    own: torch.Tensor = mend[..., lane // 2]
+    return own
+
+
+def _exchanged(tile: torch.Tensor) -> torch.Tensor:
+    """Read the 16 x 16 of row block n and column block d at row d and column n."""
+    parts = tile.unflatten(-2, (-1, 16)).unflatten(-1, (-1, 16))
+    exchanged: torch.Tensor = parts.transpose(-4, -2)
+    return exchanged.flatten(-2).flatten(-3, -2)
 
 
 def _turned(tile: torch.Tensor) -> torch.Tensor:
@@ -164,6 +194,37 @@ _STRIPS = tuple(
             "know. Load the factors into a fragment too, with columns 0 apart.",
         ),
         (
+            "mended by lanes",
+            {"factors": _by_lanes},
+            "A lane's elements are not of the row whose scores it weighed: which rows "
+            "they are of, nobody may know. Load the factors into a fragment too, with "
+            "columns 0 apart.",
+        ),
+        (
+            "mended by the first",
+            {"factors": _of_row(torch.arange(16) % 8)},
+            "All elements of a lane get one factor, and they are of two rows: element "
+            "x[i] of the sums is multiplied by element x[i] of `mending`.",
+        ),
+        (
+            "mended late",
+            {"late": True},
+            "The sums are mended when the tile is in them already: first the old sums "
+            "times mends, then the products.",
+        ),
+        (
+            "mended for every 16 keys",
+            {"often": True},
+            "The sums are mended for every 16 keys: it is once a tile, before its "
+            "first product.",
+        ),
+        (
+            "rows and columns exchanged",
+            {"values": _exchanged},
+            "Rows and columns of the values have changed places: keys n to n + 15 are "
+            "rows KEYS + n and on, and fragment d begins at column 16 * d.",
+        ),
+        (
             "first values again",
             {"keys": _IN_TILE % 16},
             "All weights of a tile meet its first 16 values: those of key n lie at "
@@ -190,7 +251,10 @@ _STRIPS = tuple(
         (
             "values without padding",
             {"values": _unpadded},
-            "The padding is read: the rows of the values are D + PAD halves apart.",
+            "Every number is NaN. The padding is read, which nobody wrote: the rows of "
+            "the values are D + PAD halves apart, and the weights of key n lie at "
+            "weights + n, counted in halves. Or 0 is divided by 0: the sums are "
+            "multiplied by the factors, the first of which is 0.",
         ),
     )
 )
@@ -219,14 +283,14 @@ FLASH_WMMA = Exercise(
     problem=_wmma_problem,
     reference=reference,
     cases=(
-        case_of(128, 128, heads=2),
+        case_of(64, 128, heads=2),
         case_of(70, 77),
         case_of(33, 130),
         case_of(1, 1),
         case_of(64, 192, "rising"),
     ),
     hidden=lambda generator: (
-        case for case in hidden_shapes(generator) if case.regime != "large"
+        case for case in hidden_shapes(generator) if case.regime not in ("large", "low")
     ),
     tolerance=HALF_TOLERANCE,
     near_misses=(
@@ -267,15 +331,15 @@ FLASH_WMMA = Exercise(
             "bytes",
             "global",
             "load",
-            at_most=2 * (128 + 2 * 2 * 128) * _HALF_ROW,
-            ideal=2 * (128 + 2 * 2 * 128) * _HALF_ROW,
+            at_most=2 * (64 + 2 * 128) * _HALF_ROW,
+            ideal=2 * (64 + 2 * 128) * _HALF_ROW,
         ),
         Count(
             "bytes",
             "global",
             "store",
-            at_most=2 * 128 * _HALF_ROW,
-            ideal=2 * 128 * _HALF_ROW,
+            at_most=2 * 64 * _HALF_ROW,
+            ideal=2 * 64 * _HALF_ROW,
         ),
         Count("barriers", "shared", "store", at_most=5, ideal=5),
         # 64 x 128 scores of 64 numbers, and as much again for the values.
@@ -319,7 +383,7 @@ def _merged(arguments: Arguments, how: str) -> Outputs:
     heads, q_len = scores.shape[:2]
     lanes = scores.reshape(heads, q_len, -1, 32)
     top = lanes.amax(2)
-    lowest = -math.inf if how == "empty" else -3e38
+    lowest = {"empty": -math.inf, "floor": 0.0}.get(how, -3e38)
     weights = torch.exp(lanes - top.clamp(min=-3e38)[:, :, None])
     weight = weights.sum(2)
     values = v.reshape(heads, 1, -1, 32, v.shape[-1])
@@ -338,6 +402,9 @@ def _merged(arguments: Arguments, how: str) -> Outputs:
         elif how == "weight first":
             weight = weight * mend + (weight * mend)[..., other]
             total = (total + total[..., other, :]) * mend[..., None]
+        elif how == "raw":
+            weight = weight * mend + weight[..., other]
+            total = total * mend[..., None] + total[..., other, :]
         elif how == "crossed":
             weight = weight * mend[..., other] + weight[..., other] * mend
             total = (
@@ -369,7 +436,8 @@ WRONG_RESCALE = Exercise(
     goal="Mend a kernel that splits the keys of a query over a warp's lanes, and "
     "merges what they found.",
     requirements=(
-        "Blocks of 32 threads, a query each; right for every kv_len of 1 and more.",
+        "Blocks of 32 threads, a query each; right for every kv_len of 1 and more, and "
+        "for scores however high or low.",
         "Lanes that have no key at all take part in the merge, with weight 0.",
     ),
     problem=_detective_problem,
@@ -381,6 +449,7 @@ WRONG_RESCALE = Exercise(
         case_of(1, 1),
         case_of(4, 96, "rising"),
         case_of(4, 64, "large"),
+        case_of(3, 21, "low"),
     ),
     hidden=lambda generator: (
         case_of(1 + n % 4, 1 + case.sizes["kv_len"], case.regime)
@@ -388,6 +457,12 @@ WRONG_RESCALE = Exercise(
     ),
     tolerance=TOLERANCE,
     near_misses=(
+        NearMiss(
+            "floor that is a score",
+            lambda arguments: _merged(arguments, "floor"),
+            "Where all scores are far below 0 every weight becomes 0, and the output 0 "
+            "/ 0: what stands under the maximum must be below every score, -FLT_MAX.",
+        ),
         NearMiss(
             "as it was",
             lambda arguments: _merged(arguments, "own"),
@@ -423,6 +498,13 @@ WRONG_RESCALE = Exercise(
             lambda arguments: _merged(arguments, "weight first"),
             "The weights' sum is mended before the exchange, and the weighted values "
             "still after it: what comes from the other lane needs that lane's factor.",
+        ),
+        NearMiss(
+            "other not mended",
+            lambda arguments: _merged(arguments, "raw"),
+            "This lane's own sums are mended, and what comes from the other lane is "
+            "not: it needs that lane's factor, exp(other - higher). Or send what is "
+            "mended already.",
         ),
         NearMiss(
             "crossed",

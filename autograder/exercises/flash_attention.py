@@ -6,15 +6,11 @@ from collections.abc import Iterator
 
 import torch
 
-from autograder.drawing import tensor
 from autograder.exercise import (
-    Arguments,
     Case,
     Count,
     Exercise,
     Launch,
-    NearMiss,
-    Outputs,
     Problem,
     Structure,
 )
@@ -23,15 +19,16 @@ from autograder.exercises._flash_attention import (
     QUERIES,
     STEM,
     TOLERANCE,
-    Hidden,
-    Loop,
     case_of,
     hidden_shapes,
     kernel_problem,
-    loop_mistakes,
-    one_key_too_many,
     reference,
-    tail_mistake,
+)
+from autograder.exercises._flash_attention_causal import causal_mistakes
+from autograder.exercises._flash_attention_mistakes import (
+    end_mistakes,
+    loop_mistakes,
+    tail_mistakes,
 )
 from autograder.exercises._flash_attention_torch import (
     ATTENTION_REFERENCE,
@@ -62,6 +59,7 @@ _FORWARD_CASES = (
     case_of(1, 1),
     case_of(64, 80, "rising"),
     case_of(40, 50, "large"),
+    case_of(9, 21, "low"),
 )
 _LDG = Structure(
     holds=("LDS",),
@@ -84,7 +82,8 @@ FLASH_FORWARD = Exercise(
     requirements=(
         "Blocks of 64 threads, a thread a query; `query` holds the scaled query.",
         "Every byte of k and v is loaded once a block, and nothing is stored but out.",
-        "Two barriers a tile; right for every length and scores up to 10,000.",
+        "Two barriers a tile; right for every length, and for scores however high or "
+        "low: up to 10,000, or all near -20,000.",
     ),
     problem=_forward_problem,
     reference=reference,
@@ -93,8 +92,8 @@ FLASH_FORWARD = Exercise(
     tolerance=TOLERANCE,
     near_misses=(
         *loop_mistakes(KEYS, scaled=False),
-        tail_mistake(KEYS),
-        one_key_too_many(KEYS),
+        *tail_mistakes(KEYS),
+        *end_mistakes(KEYS),
     ),
     hints=(
         "It is attention_tile once more, for one query: scores of the tile, new "
@@ -133,48 +132,22 @@ def _causal_problem(case: Case, generator: torch.Generator) -> Problem:
 
 
 def causal_case(
-    q_len: int, kv_len: int, regime: str = "distinct", heads: int = 1
+    q_len: int, kv_len: int, regime: str = "distinct", heads: int = 1, more: int = 0
 ) -> Case:
-    """Return a case whose last query sees the last key."""
-    return case_of(q_len, kv_len, regime, heads=heads, offset=kv_len - q_len)
+    """Return a case whose last query sees ``more`` keys than there are, or fewer."""
+    return case_of(q_len, kv_len, regime, heads=heads, offset=kv_len - q_len + more)
 
 
 def _causal_hidden(generator: torch.Generator) -> Iterator[Case]:
     for case in hidden_shapes(generator):
         q_len, kv_len = case.sizes["q_len"], case.sizes["kv_len"]
-        yield causal_case(q_len, kv_len, case.regime, case.sizes["heads"])
+        more = int(torch.randint(-8, 9, (), generator=generator))
+        yield causal_case(q_len, kv_len, case.regime, case.sizes["heads"], more)
 
 
-def _hides(name: str, hides: Hidden, message: str) -> NearMiss:
-    return NearMiss(name, Loop(KEYS, hides=hides), message)
-
-
-def _first_row_stop(i: torch.Tensor, j: torch.Tensor, offset: int) -> torch.Tensor:
-    first = i // QUERIES * QUERIES
-    stop = -(-(first + offset + 1).clamp(min=0) // KEYS) * KEYS
-    return (j > i + offset) | (j >= stop)
-
-
-def _stop(i: torch.Tensor, offset: int) -> torch.Tensor:
-    """Return where the last tile ends that query i's block brings."""
-    last = (i // QUERIES * QUERIES + QUERIES).clamp(max=len(i)) - 1
-    return -(-(last + offset + 1).clamp(min=0) // KEYS) * KEYS
-
-
-def _zeros(arguments: Arguments) -> Outputs:
-    return {"out": torch.zeros_like(tensor(arguments, "q"))}
-
-
-_IN_BLOCK = (
-    "In all blocks but the first other keys are seen than should be: the query is "
-    "`row`, which counts from the first of the head, not threadIdx.x."
-)
-_LATE = (
-    "Hidden scores take part in the maximum: where one of them is far above all that "
-    "the query sees, every weight becomes 0. Hide first, then take the maximum."
-)
-# Of 192 queries the block b brings the keys before 64 (b + 1): 64 + 128 + 192 rows.
-_SKIPPED = (192 + 2 * (64 + 128 + 192)) * _ROW
+# Of 160 queries the block b brings the keys before 64 (b + 1), and the last, which is
+# not full, those before 160 of the 176.
+_SKIPPED = (160 + 2 * (64 + 128 + 160)) * _ROW
 
 FLASH_CAUSAL = Exercise(
     id="flash_causal",
@@ -191,119 +164,24 @@ FLASH_CAUSAL = Exercise(
     requirements=(
         "Scores are hidden before the maximum is taken.",
         "A tile that no query of the block sees is neither loaded nor computed.",
-        "A query that sees no key gets zeros, not NaN: offset may be negative.",
+        "A query that sees no key gets zeros, not NaN: offset may be negative. It may "
+        "reach beyond the last key, too.",
     ),
     problem=_causal_problem,
     reference=reference,
     cases=(
-        causal_case(192, 192),
+        causal_case(160, 176, more=-16),
         causal_case(70, 77),
         causal_case(100, 30),
         causal_case(1, 1),
-        causal_case(33, 70, heads=2),
+        causal_case(33, 70, heads=2, more=8),
         causal_case(64, 80, "rising"),
         causal_case(80, 80, "large"),
+        causal_case(9, 21, "low", more=3),
     ),
     hidden=_causal_hidden,
     tolerance=TOLERANCE,
-    near_misses=(
-        NearMiss(
-            "rows that see nothing",
-            Loop(KEYS, guarded=False),
-            "Queries that see no key give NaN: exp(-inf - -inf), or 0 / 0 at the end. "
-            "Subtract 0 where the maximum is still -INFINITY, and give weight 0 a "
-            "share of 0.",
-        ),
-        NearMiss("mask after the maximum", Loop(KEYS, late="block"), _LATE),
-        NearMiss("mask after the maximum of all", Loop(KEYS, late="all"), _LATE),
-        _hides(
-            "not causal",
-            lambda i, j, offset: (j < 0) & (i < 0),
-            "Every query sees every key: hide key j where j > i + offset.",
-        ),
-        _hides(
-            "offset forgotten",
-            lambda i, j, offset: j > i,
-            "The offset is missing: query i sees the keys up to i + offset.",
-        ),
-        _hides(
-            "one too few",
-            lambda i, j, offset: j >= i + offset,
-            "Query i does not see key i + offset, and it should: hide where j > i + "
-            "offset.",
-        ),
-        _hides(
-            "one too many",
-            lambda i, j, offset: j > i + offset + 1,
-            "Query i sees key i + offset + 1, and should not: hide where j > i + "
-            "offset.",
-        ),
-        _hides(
-            "counted in the block",
-            lambda i, j, offset: j > i % QUERIES + offset,
-            _IN_BLOCK,
-        ),
-        _hides(
-            "counted in the block, unsigned",
-            # threadIdx.x has no sign: below 0 the sum is as large as can be.
-            lambda i, j, offset: torch.where(
-                i % QUERIES + offset < 0,
-                j >= _stop(i, offset),
-                j > i % QUERIES + offset,
-            ),
-            _IN_BLOCK,
-        ),
-        _hides(
-            "counted in the tile",
-            lambda i, j, offset: (j % KEYS > i + offset) | (j >= _stop(i, offset)),
-            "Each tile's keys are compared as if it were the first: key j of a tile is "
-            "key start + j.",
-        ),
-        _hides(
-            "offset taken away",
-            lambda i, j, offset: (j > i - offset) | (j >= _stop(i, offset)),
-            "The offset has the wrong sign: query i sees the keys up to i + offset.",
-        ),
-        NearMiss(
-            "share stays 0",
-            _zeros,
-            "Every output is 0: share stays 0. It is 1 / weight where weight is not 0.",
-        ),
-        NearMiss(
-            "base stays 0",
-            Loop(KEYS, based="zero"),
-            "The weights are relative to 0, not to the maximum: base stays what it was "
-            "declared. It is higher, and 0 only where higher is still -INFINITY.",
-        ),
-        NearMiss(
-            "base not guarded",
-            Loop(KEYS, guarded=False, skips=True),
-            "A query that has seen no key yet gives NaN: base is -INFINITY there, and "
-            "exp(-inf - -inf) is NaN. Subtract 0 where higher is still -INFINITY.",
-        ),
-        NearMiss(
-            "hidden scores of 0",
-            Loop(KEYS, padded=None, blank=0.0),
-            "Hidden scores are 0, and exp(0 - base) is a weight like any other: a "
-            "hidden score is -INFINITY.",
-        ),
-        _hides(
-            "upside down",
-            lambda i, j, offset: j < i + offset,
-            "The mask is upside down: each query sees what comes after it.",
-        ),
-        _hides(
-            "stops with the first query",
-            _first_row_stop,
-            "The loop stops where the block's first query stops, and the others see "
-            "further: the last query of the block decides.",
-        ),
-        *(
-            miss
-            for miss in loop_mistakes(KEYS, scaled=False, guarded=True)
-            if miss.name not in ("weights never added", "keys for values")
-        ),
-    ),
+    near_misses=causal_mistakes(KEYS),
     hints=(
         "Which query of the block sees the most keys? No tile behind its last key "
         "needs to be brought.",
@@ -317,7 +195,7 @@ FLASH_CAUSAL = Exercise(
     onward="Only the last tiles of a block need the comparison: split the loop in two.",
     counts=(
         Count("bytes", "global", "load", at_most=_SKIPPED, ideal=_SKIPPED),
-        Count("bytes", "global", "store", at_most=192 * _ROW, ideal=192 * _ROW),
+        Count("bytes", "global", "store", at_most=160 * _ROW, ideal=160 * _ROW),
     ),
     structure=(_LDG,),
     shares=SHARES,
