@@ -451,7 +451,7 @@ _WEIGHTS: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor], str], ...] = 
     ),
     (
         "upside down",
-        lambda lse: _normalised(torch.exp(lse.amax(-1, keepdim=True) - lse)),
+        lambda lse: _normalised(torch.exp((lse.amax(-1, keepdim=True) - lse).float())),
         "The piece with the smallest lse weighs most: exp(lse - the largest), not the "
         "other way round.",
     ),

@@ -1,4 +1,4 @@
-# expect: dq[
+# expect: This is full attention
 @triton.jit
 def backward_kernel(
     q_ptr,
