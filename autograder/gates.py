@@ -12,7 +12,7 @@ from autograder.branches import two_programs
 from autograder.compiled import compiled_kernels
 from autograder.evidence import emulator_says, toolchain_is_missing, writer_of
 from autograder.exercise import Case, NearMiss, Structure
-from autograder.oracle import cases_of
+from autograder.oracle import cases_of, draw, right_nevertheless
 from autograder.picture import picture
 from autograder.results import Gate, GateStatus
 from autograder.run import Run
@@ -140,7 +140,7 @@ def _what_comes_of_it(run: Run, worker: Worker, *, known: bool) -> str:
         if not tried.right:
             if not known:
                 return ""
-            near = _known_mistake(run, worker, tried, cases[number + 1 :])
+            near = _known_mistake(run, worker, tried, cases, number)
             return f" {near.message}" if near else ""
     return ""
 
@@ -201,37 +201,47 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
                 f"With {name}: {tried.trouble}{more}",
                 {"case": name, **tried.detail},
             )
-        near = _known_mistake(run, worker, tried, cases[number + 1 :])
+        near = _known_mistake(run, worker, tried, cases, number)
         return _wrong_gate(run, name, tried, near)
     words = "public checks" if run.public else "cases"
     return Gate("right", "passed", f"{len(cases)} {words}", {"cases": len(cases)})
 
 
 def _known_mistake(
-    run: Run, worker: Worker, first: Tried, further: list[tuple[Case, str]]
+    run: Run, worker: Worker, first: Tried, cases: list[tuple[Case, str]], number: int
 ) -> NearMiss | None:
-    """Find the known mistake that explains every failure seen.
+    """Find the known mistake that explains every failure seen, and what was right.
 
-    On one small case several mistakes may look the same; further cases tell them
-    apart. One that fits the first failure and not the next is no explanation.
+    On one small case several mistakes may look the same; other cases tell them apart.
+    One that fits the first failure and not the next is no explanation, nor is one that
+    is wrong on a case before, where the answer was right.
     """
     assert first.verdict is not None
     fitting = list(first.verdict.near_misses)
+    for case, purpose in cases[:number]:
+        if fitting:
+            problem = draw(run.exercise, case, run.seed, purpose)
+            fitting = right_nevertheless(run.exercise, case, problem, fitting)
     began = time.monotonic()
-    for case, purpose in further if fitting else ():
+    for case, purpose in cases[number + 1 :] if fitting else ():
         spent = time.monotonic() - began
         if spent > _TELL_APART_S and len(fitting) > 1:
             return None  # not told apart: a wrong diagnosis is worse than none
         if spent > _EXPLORE_S and len(fitting) < 2:
             break
         try:
-            tried = run.try_case(worker, case, purpose)
+            tried = run.try_case(worker, case, purpose, fitting)
         except WorkerEnded:
             break
         if tried.trouble or tried.verdict is None:
             break
-        if not tried.right:
-            fitting = [m for m in fitting if m in tried.verdict.near_misses]
+        if tried.right:
+            assert tried.problem is not None
+            fitting = right_nevertheless(run.exercise, case, tried.problem, fitting)
+        else:
+            fitting = list(tried.verdict.near_misses)
+        if not fitting:
+            break
     return fitting[0] if fitting else None
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -140,6 +141,7 @@ def judge(
     problem: Problem,
     data: Mapping[str, bytes],
     poisons: Mapping[str, bytes],
+    known: Sequence[NearMiss] | None = None,
 ) -> Verdict:
     """Compare the outputs' bytes with the reference.
 
@@ -149,11 +151,11 @@ def judge(
         problem: its values.
         data: the bytes of each output, of the size that the problem fixes.
         poisons: what each output held before.
+        known: the mistakes that may fit; all of the exercise's unless given.
     """
     arguments = given(problem)
     reference = exercise.reference(arguments)
-    scale = exercise.tolerance.scale
-    scales = scale(arguments) if scale else {}
+    scales = _scales(exercise, arguments)
     outputs = {
         name: from_bytes(data[name], out.dtype, out.shape)
         for name, out in problem.outputs.items()
@@ -170,9 +172,44 @@ def judge(
             read = _untouched(got, _quieted(poisons.get(name, b""), got.dtype))
             read_first = bool(read.reshape(-1)[wrong.index])
             wrong = replace(wrong, read_first=read_first)
-            fitting = _near_misses(exercise, case, arguments, outputs, scales)
+            among = exercise.near_misses if known is None else known
+            with _one_thread():
+                fitting = _near_misses(
+                    exercise, case, arguments, outputs, scales, among
+                )
             return Verdict(wrong, fitting)
     return Verdict()
+
+
+def right_nevertheless(
+    exercise: Exercise, case: Case, problem: Problem, known: Sequence[NearMiss]
+) -> list[NearMiss]:
+    """Return the known mistakes that give what is right on this case.
+
+    Where an answer was right, only these can be what is wrong with it.
+    """
+    arguments = given(problem)
+    reference = exercise.reference(arguments)
+    scales = _scales(exercise, arguments)
+
+    def right(miss: NearMiss) -> bool:
+        mistaken = miss.output(arguments)
+        return all(
+            bool(
+                is_right(
+                    mistaken[name].to(out.dtype).reshape(out.shape),
+                    reference[name],
+                    scales.get(name),
+                    exercise.tolerance,
+                    case,
+                ).all()
+            )
+            for name, out in problem.outputs.items()
+            if name in mistaken
+        )
+
+    with _one_thread():
+        return [miss for miss in known if right(miss)]
 
 
 def is_right(
@@ -241,12 +278,33 @@ def _wrong(
     )
 
 
+def _scales(exercise: Exercise, arguments: Arguments) -> Mapping[str, torch.Tensor]:
+    scale = exercise.tolerance.scale
+    return scale(arguments) if scale else {}
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch use a single thread.
+
+    A known mistake is many small operations. Threads that wait for each other at each
+    of them gain little, and on a busy machine a hundredfold is lost.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _near_misses(
     exercise: Exercise,
     case: Case,
     arguments: Arguments,
     outputs: Outputs,
     scales: Mapping[str, torch.Tensor],
+    known: Sequence[NearMiss],
 ) -> tuple[NearMiss, ...]:
     """Find the known mistakes that give just this output."""
 
@@ -267,4 +325,4 @@ def _near_misses(
             for name, got in outputs.items()
         )
 
-    return tuple(miss for miss in exercise.near_misses if fits(miss))
+    return tuple(miss for miss in known if fits(miss))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autograder.exercise import Case, Exercise
+from autograder.exercise import Case, Exercise, NearMiss
 from autograder.link import Worker
 from autograder.trial import Cell, Deadlines, Tried, try_case
 from autograder.workers import ForkServer
@@ -27,7 +28,13 @@ class Run:
     printed: str = ""
     kernels: list[Any] = field(default_factory=list)
 
-    def try_case(self, worker: Worker, case: Case, purpose: str) -> Tried:
+    def try_case(
+        self,
+        worker: Worker,
+        case: Case,
+        purpose: str,
+        known: Sequence[NearMiss] | None = None,
+    ) -> Tried:
         """Try one case in a worker that holds the answer."""
         tried = try_case(
             worker,
@@ -37,6 +44,7 @@ class Run:
             purpose=purpose,
             device=self.device,
             deadlines=self.deadlines,
+            known=known,
         )
         self.kernels += [kind for kind in tried.kernels if kind not in self.kernels]
         return tried

@@ -41,21 +41,38 @@ def slips(source: str) -> list[str]:
 
 
 def _begun_with_nothing(text: str, source: str) -> list[str]:
-    """Name locals that are declared with no value and added to at once."""
+    """Name locals that are declared with no value, and whose first use takes it."""
     found: list[str] = []
     for declared in _LOCAL.finditer(text):
         for name in declared[1].split(","):
             name = name.strip()
             if not name.isidentifier():
                 continue
-            use = re.search(rf"(?<![\w.>]){name}\b\s*(.?.?)", text[declared.end() :])
-            if use and use[1] in ("+=", "-=", "*=", "++"):
+            use = re.search(rf"(?<![\w.>]){name}\b\s*([^;]*)", text[declared.end() :])
+            if use and _made_of_itself(name, use[1]):
                 line = source.count("\n", 0, declared.start(1)) + 1
                 found.append(
-                    f"line {line}: `{name}` is declared with no value and added to: it "
-                    "begins with whatever its register held. Say where it begins, = 0."
+                    f"line {line}: `{name}` is declared with no value, and what is "
+                    "first done with it takes one: it begins with whatever its "
+                    "register held. Say where it begins: a sum = 0, a maximum = "
+                    "-INFINITY."
                 )
     return found
+
+
+def _made_of_itself(name: str, rest: str) -> bool:
+    """Say whether a name's first use, up to the next ``;``, takes its own value."""
+    if rest.startswith(("+=", "-=", "*=", "++")):
+        return True
+    if not re.match(r"=(?!=)", rest):
+        return False
+    depth, end = 0, len(rest)
+    for at, sign in enumerate(rest):
+        depth += {"(": 1, ")": -1}.get(sign, 0)
+        if sign == "," and not depth:
+            end = at  # another expression begins
+            break
+    return bool(re.search(rf"(?<![\w.>]){name}\b", rest[:end]))
 
 
 def _closing(text: str, start: int) -> int:

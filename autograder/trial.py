@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from autograder.exercise import Case, Exercise, Problem, Value
+from autograder.exercise import Case, Exercise, NearMiss, Problem, Value
 from autograder.oracle import Verdict, draw, judge, poison
 from autograder.words import (
     not_by_kernels,
@@ -140,8 +140,13 @@ def try_case(
     purpose: str,
     device: str,
     deadlines: Deadlines,
+    known: Sequence[NearMiss] | None = None,
 ) -> Tried:
-    """Run the answer on one case and judge what it made."""
+    """Run the answer on one case and judge what it made.
+
+    Where that is wrong it is compared with the ``known`` mistakes: all of the
+    exercise's unless given.
+    """
     problem = draw(exercise, case, seed, purpose)
     poisons = poisons_for(exercise, problem, seed)
     header, blobs = pack_problem(exercise, problem, poisons, device)
@@ -178,6 +183,7 @@ def try_case(
         problem,
         dict(zip(problem.outputs, data, strict=True)),
         poisons,
+        known,
     )
     if any(data) and _asks_for_triton(exercise):
         trouble = not_by_kernels(answer, exercise.name, verdict.right)

@@ -282,3 +282,21 @@ def test_mistakes_that_look_the_same_are_told_apart_or_not_named(
     assert result.status == "failed" and "elements are wrong" in result.message
     assert "This is A." not in result.message
     assert ("This is B." in result.message) is bool(said)
+
+
+def test_a_mistake_that_is_wrong_where_the_answer_was_right_explains_nothing(
+    judge: Judge,
+) -> None:
+    """The answer is right on 33 elements and wrong on others, A everywhere alike."""
+    misses = (
+        NearMiss("a", lambda a: {"out": a["x"]}, "This is A."),
+        NearMiss(
+            "b",
+            lambda a: {"out": a["x"] * (2 if len(a["x"]) == 33 else 1)},
+            "This is B.",
+        ),
+    )
+    exercise = make_exercise("twice", near_misses=misses)
+    cell = python_cell("return 2 * x if len(x) == 33 else x.clone()")
+    result = judge.grade(exercise, cells(twice=cell))
+    assert result.status == "failed" and "This is B." in result.message

@@ -25,6 +25,11 @@ from autograder.trial import _side_effects
         ("// (\nif ((i = n) > 2) { }", "line 2: `if ((i = n) > 2)` stores a value"),
         ("{\nfloat sum;\nfor (;;) sum += x[0]; }", "line 2: `sum` is declared with"),
         ("{ int i = 0, n;\nn++; }", "line 1: `n` is declared with no value"),
+        (
+            "{ float top;\ntop = fmaxf(top, x[0]); }",
+            "line 1: `top` is declared with no",
+        ),
+        ("{ float a; a = 2 * a + 1; }", "line 1: `a` is declared with no value"),
     ],
 )
 def test_a_slip_is_named(source: str, says: str) -> None:
@@ -43,6 +48,9 @@ def test_a_slip_is_named(source: str, says: str) -> None:
         "if (int k = 0; k == n) { }",
         "if (",
         "{ float sum; sum = 0; sum += x[0]; }",
+        "{ float a, b; a = f(x, y), b = a; }",
+        "{ float a; a = b.a + aa + s->a; a = fmaxf(a, 0); }",
+        "{ int n; if (n == n0) { } }",
         "{ float sum = 0, v[4]; sum += v[0]; }",
         "{ __shared__ float sum; sum += x[0]; }",
         "__device__ int seen;\n__global__ void k() { seen += 1; }",
