@@ -1,7 +1,0 @@
-# expect: no longer add up to 1
-def attention_reference(q: Tensor, k: Tensor, v: Tensor, seen: Tensor):
-    """Attend with all scores in memory; seen[i, j]: i sees key j."""
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    weights = torch.softmax(scores, dim=-1)
-    weights = torch.where(seen, weights, 0.0)
-    return weights @ v

@@ -1,7 +1,0 @@
-# expect: The softmax runs over the queries
-def attention_reference(q: Tensor, k: Tensor, v: Tensor, seen: Tensor):
-    """Attend with all scores in memory; seen[i, j]: i sees key j."""
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    scores = scores.masked_fill(~seen, -math.inf)
-    weights = torch.softmax(scores, dim=-2).nan_to_num(0.0)
-    return weights @ v
