@@ -122,6 +122,26 @@ struct Cell {
     Touch read[2];
 };
 
+// What somebody published, and when: at each `order`, all that was done up to a tick. What
+// was published first stays so when more is, so one that read the first sign has it.
+class Published {
+  public:
+    void add(uint64_t order, uint32_t tick) {
+        // A sign that tells of nothing new is what a thread gives that spins.
+        if (steps.empty() || steps.back().tick < tick) steps.push_back({order, tick});
+    }
+    // Was it there for one who took notice at `noticed`?
+    bool covers(uint32_t tick, uint64_t noticed) const;
+    void clear() { steps.clear(); }
+
+  private:
+    struct Step {
+        uint64_t order;
+        uint32_t tick;
+    };
+    std::vector<Step> steps;  // both rise
+};
+
 struct Trace {
     TraceSpec spec;
     std::vector<Region> regions;
@@ -130,16 +150,13 @@ struct Trace {
     std::vector<Cell*> cells;        // a shadow for each region, mapped and not touched
     std::vector<uint32_t*> sectors;  // a bit for each 32-byte sector that was touched
     std::vector<struct Tracer*> tracers;
-    // What each block published last: behind a fence, and then an atomic. And what it would
-    // have, had its fences of block scope been wider.
-    struct Published {
-        uint64_t order;
-        uint32_t tick;
-    };
+    // What each block published: behind a fence, and then an atomic. And what it would
+    // have, had its fences of block scope been wider. Other workers read it.
     struct OfBlock {
         Published by_device, by_any;
     };
     std::vector<OfBlock> published;
+    std::atomic_flag publishing = ATOMIC_FLAG_INIT;
     std::atomic<uint64_t> next_order{1};
     std::atomic_flag lock = ATOMIC_FLAG_INIT;
 };
@@ -329,13 +346,17 @@ struct Tracer {
     // Fences: what a thread (or this block) published, and what it has taken notice of.
     enum Fenced : uint8_t { kNot, kForBlock, kForDevice };
     std::vector<uint8_t> fenced;
-    std::vector<uint64_t> released, acquired;
-    std::vector<uint32_t> released_tick;
+    std::vector<uint64_t> acquired;
+    std::vector<Published> released;
+    // A lane also publishes what the others of its warp did before they last met.
+    std::vector<Published> warp_released;
     // When a thread of this block last called a fence: for other blocks too, or any.
     uint32_t device_fence = 0, any_fence = 0;
     uint64_t block_acquired = 0;
-    unsigned noticing = kNobody;  // whose atomic is under way
-    bool noticing_block = false;  // and whether it is of block scope
+    // Whose atomic is under way, as it was seen last, and how many there are of them.
+    enum Atomic : uint8_t { kNoAtomic, kOfDevice, kOfBlock };
+    Atomic noticing[kMaxThreads] = {};
+    unsigned noticing_count = 0;
     std::vector<Window> windows;
 
     Tracer(Trace* of, Worker* on);
@@ -351,7 +372,7 @@ struct Tracer {
     void flush(unsigned warp);
     void fence(bool of_block);
     void atomic_seen(bool of_block);
-    void take_notice();
+    void take_notice(unsigned thread);
     void copy_arrived(uint64_t address, unsigned width);
     void settle();
 
@@ -383,6 +404,7 @@ struct Tracer {
                unsigned op, uint64_t pc, int place, bool of_block);
     bool ordered(const Touch& before) const;
     bool ordered_but_for_scope(const Touch& before) const;
+    bool handed_over(const Touch& before) const;
     void race(const Touch& before, unsigned before_op, uint64_t address, unsigned width,
               unsigned op, uint64_t pc, int place);
     ProblemRow problem(ProblemKind kind, uint64_t address, unsigned width, unsigned op,

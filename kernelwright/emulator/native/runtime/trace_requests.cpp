@@ -129,12 +129,14 @@ void Tracer::begin_block(uint64_t number, uint32_t which) {
     wounded = early_exit = false;
     left_out.clear();
     block_acquired = 0;
-    noticing = kNobody;
+    std::fill(noticing, noticing + kMaxThreads, kNoAtomic);
+    noticing_count = 0;
     device_fence = any_fence = 0;
     if (!fenced.empty()) {
         std::fill(fenced.begin(), fenced.end(), 0);
-        std::fill(released.begin(), released.end(), 0);
         std::fill(acquired.begin(), acquired.end(), 0);
+        for (Published& each : released) each.clear();
+        for (Published& each : warp_released) each.clear();
     }
     for (Window& window : windows)
         for (Lane& lane : window.lanes) {

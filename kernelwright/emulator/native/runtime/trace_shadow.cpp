@@ -30,26 +30,14 @@ int telling(const ProblemRow& row) {
 // Is what was touched before ordered before what the current thread does now?
 bool Tracer::ordered(const Touch& before) const {
     unsigned me = worker->current;
-    if (before.who >> 10 != ordinal) {
-        const Trace::Published& other = trace->published[before.who >> 10].by_device;
-        return other.order && before.tick <= other.tick && other.order < block_acquired;
-    }
+    if (before.who >> 10 != ordinal) return handed_over(before);
     if ((before.who & 1023) == me || before.tick < block_tick) return true;
     unsigned other = before.who & 1023;
-    if (!released.empty() && released[other] && before.tick <= released_tick[other] &&
-        released[other] < acquired[me])
-        return true;
+    if (handed_over(before)) return true;
     if (other >> 5 != me >> 5) return false;
     if (before.tick < warp_tick[me >> 5]) return true;
     return !pair_tick.empty() &&
            before.tick < pair_tick[(me >> 5) * 1024 + (other & 31) * 32 + (me & 31)];
-}
-
-// Would it be, if fences of block scope reached other blocks?
-bool Tracer::ordered_but_for_scope(const Touch& before) const {
-    const Trace::Published& other = trace->published[before.who >> 10].by_any;
-    return before.who >> 10 != ordinal && other.order && before.tick <= other.tick &&
-           other.order < block_acquired;
 }
 
 void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned width,
@@ -242,7 +230,7 @@ void Tracer::copy(uint64_t to, uint64_t from, unsigned size, unsigned valid,
 void Tracer::access(uint64_t address, unsigned width, unsigned extent, unsigned op,
                     uint64_t pc) {
     if (pending.active) settle();
-    if (noticing != kNobody) take_notice();
+    if (noticing_count) take_notice(worker->current);
     const bool of_block = block_scope;
     block_scope = false;  // another thread may have its turn before this one is done
     if (pc - text_begin >= site_of.size()) return;

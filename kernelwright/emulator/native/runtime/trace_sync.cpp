@@ -5,6 +5,20 @@
 
 namespace kwemu {
 
+namespace {
+
+// Held while what a block published is read or added to.
+struct Turn {
+    std::atomic_flag& held;
+    explicit Turn(Trace* trace) : held(trace->publishing) {
+        while (held.test_and_set(std::memory_order_acquire)) {
+        }
+    }
+    ~Turn() { held.clear(std::memory_order_release); }
+};
+
+}  // namespace
+
 // Every thread of the block that has not returned is here.
 void Tracer::barrier() {
     settle();
@@ -18,6 +32,8 @@ void Tracer::barrier() {
         if (there & ~gone) waiting = warp * 32 + __builtin_ctz(there & ~gone);
         flush(warp);
     }
+    for (unsigned thread = 0; noticing_count && thread < worker->threads; ++thread)
+        take_notice(thread);
     block_tick = ++tick;
     std::vector<uint32_t> seen_missing;
     seen_missing.swap(left_out);
@@ -63,11 +79,12 @@ void Tracer::report_missed() {
 // address, and a fence counts for all threads of its block.) Other blocks have it only if
 // both, fence and atomic, reach further than the block.
 void Tracer::fence(bool of_block) {
+    if (noticing_count) take_notice(worker->current);
     if (fenced.empty()) {
-        fenced.assign(kMaxThreads, 0);
-        released.assign(kMaxThreads, 0);
+        fenced.assign(kMaxThreads, kNot);
         acquired.assign(kMaxThreads, 0);
-        released_tick.assign(kMaxThreads, 0);
+        released.assign(kMaxThreads, {});
+        warp_released.assign(kMaxWarps, {});
     }
     uint8_t& mine = fenced[worker->current];
     any_fence = tick;
@@ -86,27 +103,59 @@ void Tracer::fence(bool of_block) {
 void Tracer::atomic_seen(bool of_block) {
     uint64_t now = trace->next_order.fetch_add(1);
     if (!of_block) block_acquired = now;
-    noticing = worker->current;
-    noticing_block = of_block;
-    if (fenced.empty()) return;
     unsigned me = worker->current;
+    noticing_count += noticing[me] == kNoAtomic;
+    noticing[me] = of_block ? kOfBlock : kOfDevice;
+    if (fenced.empty()) return;
     acquired[me] = now;
     if (fenced[me] == kNot) return;
-    released[me] = now;
-    released_tick[me] = any_fence;
+    released[me].add(now, any_fence);
+    warp_released[me >> 5].add(now, std::min(any_fence, warp_tick[me >> 5] - 1));
     if (of_block) return;
+    Turn turn(trace);
     Trace::OfBlock& published = trace->published[ordinal];
-    published.by_any = {now, any_fence};
-    if (fenced[me] == kForDevice) published.by_device = {now, device_fence};
+    published.by_any.add(now, any_fence);
+    if (fenced[me] == kForDevice) published.by_device.add(now, device_fence);
 }
 
-// Threads of a block take turns, and none between the hook of an atomic and the atomic: at
-// whatever comes next it has been done.
-void Tracer::take_notice() {
+bool Published::covers(uint32_t tick, uint64_t noticed) const {
+    auto later = std::partition_point(
+        steps.begin(), steps.end(),
+        [noticed](const Step& step) { return step.order < noticed; });
+    return later != steps.begin() && tick <= (later - 1)->tick;
+}
+
+// Did one of another block, or of this one, publish it, and has this thread taken notice?
+bool Tracer::handed_over(const Touch& before) const {
+    if (before.who >> 10 != ordinal) {
+        Turn turn(trace);
+        return trace->published[before.who >> 10].by_device.covers(before.tick,
+                                                                   block_acquired);
+    }
+    if (released.empty()) return false;
+    unsigned other = before.who & 1023;
+    uint64_t noticed = acquired[worker->current];
+    return released[other].covers(before.tick, noticed) ||
+           warp_released[other >> 5].covers(before.tick, noticed);
+}
+
+// Would it be, if fences of block scope reached other blocks?
+bool Tracer::ordered_but_for_scope(const Touch& before) const {
+    if (before.who >> 10 == ordinal) return false;
+    Turn turn(trace);
+    return trace->published[before.who >> 10].by_any.covers(before.tick,
+                                                            block_acquired);
+}
+
+// When a thread does something else, or is met, its atomic has been done. What another one
+// does says nothing: this one may have been interrupted just before its atomic.
+void Tracer::take_notice(unsigned thread) {
+    if (noticing[thread] == kNoAtomic) return;
     uint64_t now = trace->next_order.fetch_add(1);
-    if (!noticing_block) block_acquired = now;
-    if (!fenced.empty()) acquired[noticing] = now;
-    noticing = kNobody;
+    if (noticing[thread] == kOfDevice) block_acquired = now;
+    if (!fenced.empty()) acquired[thread] = now;
+    noticing[thread] = kNoAtomic;
+    --noticing_count;
 }
 
 void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
@@ -131,12 +180,22 @@ void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
     // Not where the others have only returned: a part of a warp may run after another,
     // and its requests still belong together.
     if (came == there) flush(warp);
+    for (unsigned rest = came; noticing_count && rest; rest &= rest - 1)
+        take_notice(first + __builtin_ctz(rest));
     // A shuffle or a vote orders no memory; these do.
     if (operation != KWEMU_SYNCWARP && operation != KWEMU_GROUP &&
         operation != KWEMU_GROUP_FOLD && operation != KWEMU_MMA &&
         operation != KWEMU_FRAGMENT)
         return;
     ++tick;
+    // One who took notice tells those whom it meets.
+    if (!fenced.empty()) {
+        uint64_t latest = 0;
+        for (unsigned rest = came; rest; rest &= rest - 1)
+            latest = std::max(latest, acquired[first + __builtin_ctz(rest)]);
+        for (unsigned rest = came; rest; rest &= rest - 1)
+            acquired[first + __builtin_ctz(rest)] = latest;
+    }
     if (came == (there & ~worker->warps[warp].exited)) {
         warp_tick[warp] = tick;
         return;
