@@ -11,7 +11,7 @@ from typing import Any
 from autograder.branches import two_programs
 from autograder.compiled import compiled_kernels
 from autograder.evidence import emulator_says, toolchain_is_missing, writer_of
-from autograder.exercise import Case, NearMiss, Structure
+from autograder.exercise import Case, NearMiss, Problem, Structure
 from autograder.oracle import cases_of, draw, right_nevertheless
 from autograder.picture import picture
 from autograder.results import Gate, GateStatus
@@ -210,18 +210,17 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
 def _known_mistake(
     run: Run, worker: Worker, first: Tried, cases: list[tuple[Case, str]], number: int
 ) -> NearMiss | None:
-    """Find the known mistake that explains every failure seen, and what was right.
+    """Find the known mistake that explains every failure seen.
 
     On one small case several mistakes may look the same; other cases tell them apart.
-    One that fits the first failure and not the next is no explanation, nor is one that
-    is wrong on a case before, where the answer was right.
+    One that fits the first failure and not the next is no explanation, and those that
+    are right where the answer was come before the others.
     """
     assert first.verdict is not None
     fitting = list(first.verdict.near_misses)
-    for case, purpose in cases[:number]:
-        if fitting:
-            problem = draw(run.exercise, case, run.seed, purpose)
-            fitting = right_nevertheless(run.exercise, case, problem, fitting)
+    for case, purpose in cases[:number] if len(fitting) > 1 else ():
+        problem = draw(run.exercise, case, run.seed, purpose)
+        fitting = _nearest(run, case, problem, fitting)
     began = time.monotonic()
     for case, purpose in cases[number + 1 :] if fitting else ():
         spent = time.monotonic() - began
@@ -237,12 +236,24 @@ def _known_mistake(
             break
         if tried.right:
             assert tried.problem is not None
-            fitting = right_nevertheless(run.exercise, case, tried.problem, fitting)
+            fitting = _nearest(run, case, tried.problem, fitting)
         else:
             fitting = list(tried.verdict.near_misses)
         if not fitting:
             break
     return fitting[0] if fitting else None
+
+
+def _nearest(
+    run: Run, case: Case, problem: Problem, fitting: list[NearMiss]
+) -> list[NearMiss]:
+    """Keep the mistakes that are right on a case where the answer was.
+
+    If none is, all stay: a neighbour of what was made, and nothing is nearer.
+    """
+    if len(fitting) < 2:
+        return fitting
+    return right_nevertheless(run.exercise, case, problem, fitting) or fitting
 
 
 def _wrong_gate(run: Run, name: str, tried: Tried, near: NearMiss | None) -> Gate:
