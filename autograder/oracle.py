@@ -19,6 +19,7 @@ from autograder.exercise import (
     Case,
     Exercise,
     NearMiss,
+    Output,
     Outputs,
     Problem,
     Tolerance,
@@ -192,20 +193,20 @@ def right_nevertheless(
     reference = exercise.reference(arguments)
     scales = _scales(exercise, arguments)
 
+    def alike(mistaken: torch.Tensor, name: str, out: Output) -> bool:
+        if mistaken.numel() != reference[name].numel():
+            return False
+        got = mistaken.to(out.dtype).reshape(out.shape)
+        scale = scales.get(name)
+        return bool(
+            is_right(got, reference[name], scale, exercise.tolerance, case).all()
+        )
+
     def right(miss: NearMiss) -> bool:
         mistaken = miss.output(arguments)
         return all(
-            bool(
-                is_right(
-                    mistaken[name].to(out.dtype).reshape(out.shape),
-                    reference[name],
-                    scales.get(name),
-                    exercise.tolerance,
-                    case,
-                ).all()
-            )
+            name in mistaken and alike(mistaken[name], name, out)
             for name, out in problem.outputs.items()
-            if name in mistaken
         )
 
     with _one_thread():

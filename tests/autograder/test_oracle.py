@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from small_exercises import TWICE, make_exercise
 
-from autograder.exercise import Case, Output, Problem, Tolerance
+from autograder.exercise import (
+    Arguments,
+    Case,
+    NearMiss,
+    Output,
+    Outputs,
+    Problem,
+    Tolerance,
+)
 from autograder.oracle import (
     cases_of,
     draw,
@@ -15,6 +25,7 @@ from autograder.oracle import (
     is_right,
     judge,
     poison,
+    right_nevertheless,
 )
 from autograder.picture import picture, svg
 from autograder.words import wrong_message
@@ -153,6 +164,18 @@ def test_a_near_miss_is_silent_when_unsure() -> None:
     almost[3] += 1
     assert named(almost) == []
     assert named(2 * x) == []
+
+
+def test_a_mistake_is_right_nevertheless_only_with_all_its_elements() -> None:
+    def says(output: Callable[[Arguments], Outputs]) -> bool:
+        miss = NearMiss("a", output, "A.")
+        return bool(right_nevertheless(TWICE, CASE, draw(TWICE, CASE, 1, "x"), [miss]))
+
+    assert says(lambda a: {"out": a["x"] * 2})
+    assert says(lambda a: {"out": (a["x"].double() * 2)[None]})
+    assert not says(lambda a: {"out": a["x"]})
+    assert not says(lambda a: {"out": a["x"][:-1] * 2})
+    assert not says(lambda a: {"other": a["x"] * 2})
 
 
 def test_the_picture_shows_where() -> None:
