@@ -30,10 +30,8 @@ from autograder.exercises._flash_attention_triton import (
     seen_causally,
     with_adapter,
 )
-from autograder.exercises._flash_attention_triton_bends import (
-    BACKWARD_BENDS,
-    TILE_BENDS,
-)
+from autograder.exercises._flash_attention_triton_bends import TILE_BENDS
+from autograder.exercises._flash_attention_triton_walk import BACKWARD_BENDS
 
 _FACTOR = 4.0
 

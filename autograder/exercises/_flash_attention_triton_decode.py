@@ -1,4 +1,4 @@
-"""Chapter 10's split KV cache: one token, a long cache, many programs."""
+"""Chapter 10: one new token, and its pieces of a KV cache."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ from autograder.exercise import (
 from autograder.exercises._flash_attention_triton import (
     BY_ABSORB,
     FACTOR,
-    PRELUDE,
     STEM,
     TILE,
-    made_in_triton,
     spread,
     with_adapter,
 )
@@ -57,7 +55,7 @@ def _decode_case(
     )
 
 
-def _decode_problem(case: Case, generator: torch.Generator) -> Problem:
+def decode_problem(case: Case, generator: torch.Generator) -> Problem:
     size, device = case.sizes, generator.device
     d, capacity = size["d"], size["capacity"]
 
@@ -163,7 +161,7 @@ def decoded(
     return {"out": (part * weigh(lse)[..., None]).sum(2)}
 
 
-def _decode_hidden(generator: torch.Generator) -> Iterator[Case]:
+def decode_hidden(generator: torch.Generator) -> Iterator[Case]:
     capacity = int(torch.randint(100, 250, (), generator=generator))
     yield _decode_case(2 * capacity, 32, 6, 2, "full")
     yield _decode_case(capacity, 32, 6, 2)
@@ -173,12 +171,12 @@ def _decode_hidden(generator: torch.Generator) -> Iterator[Case]:
 # 2 * 2 KV heads of 200 keys and as many values, 50 a piece: a tile has room for more.
 # And q for each piece; parts and lse once.
 _PIECES_LOADS = 4 * 2 * 200 * 128 + 4 * SPLITS * (2 * 128 + 4)
-_DECODE_LOADS = _PIECES_LOADS + 8 * SPLITS * 65 * 4
+DECODE_LOADS = _PIECES_LOADS + 8 * SPLITS * 65 * 4
 
-_FIRST = (_decode_case(200, 64, 4, 2, "full"), _decode_case(150, 64, 3, 1))
+FIRST = (_decode_case(200, 64, 4, 2, "full"), _decode_case(150, 64, 3, 1))
 # Pieces of more than a tile, 132 keys; and logits whose exponentials overflow.
-_LONG, _LARGE = _decode_case(525, 32, 3, 1, "full"), _decode_case(90, 32, 3, 1, "large")
-_SHORT = _decode_case(1, 16, 2, 2)
+_LONG, LARGE = _decode_case(525, 32, 3, 1, "full"), _decode_case(90, 32, 3, 1, "large")
+SHORT = _decode_case(1, 16, 2, 2)
 
 # --- decode_pieces ----------------------------------------------------------------
 
@@ -191,7 +189,7 @@ def _pieces_problem(case: Case, generator: torch.Generator) -> Problem:
         "part": Output((*shape, size["d"]), torch.float16),
         "lse": Output(shape, torch.float32),
     }
-    return Problem(_decode_problem(case, generator).arguments, outputs)
+    return Problem(decode_problem(case, generator).arguments, outputs)
 
 
 def _pieces_scale(arguments: Arguments) -> Outputs:
@@ -336,8 +334,8 @@ DECODE_PIECES = Exercise(
     ),
     problem=_pieces_problem,
     reference=_pieces_of,
-    cases=(*_FIRST, _LONG, _SHORT),
-    hidden=_decode_hidden,
+    cases=(*FIRST, _LONG, SHORT),
+    hidden=decode_hidden,
     tolerance=Tolerance(factor=FACTOR, scale=_pieces_scale),
     near_misses=(
         NearMiss(
@@ -376,176 +374,4 @@ DECODE_PIECES = Exercise(
     structure=(BY_ABSORB,),
     needs=("absorb_tile",),
     prelude=with_adapter("adapt_pieces"),
-)
-
-# --- decode_split_kv --------------------------------------------------------------
-
-
-def _overflowing(lse: torch.Tensor) -> torch.Tensor:
-    weights = torch.exp(lse.float())
-    return (weights / weights.sum(-1, keepdim=True)).double()
-
-
-def _relative(lse: torch.Tensor) -> torch.Tensor:
-    """Return the weights relative to the largest, which are right but for their sum."""
-    return torch.exp(lse - lse.amax(-1, keepdim=True))
-
-
-def _normalised(weights: torch.Tensor) -> torch.Tensor:
-    return weights / weights.sum(-1, keepdim=True)
-
-
-_LOGARITHMS = (
-    "The logarithms themselves are taken for weights: a piece weighs exp(lse)."
-)
-_SMALLEST = (
-    "The weights are not relative to the largest lse: exp overflows where logits are "
-    "large, and an empty piece's lse is -inf. tl.exp(lse - tl.max(lse, 0))."
-)
-_ALIKE = (
-    "All pieces weigh the same: a piece weighs exp(lse), the sum of its keys' "
-    "exponentials."
-)
-_ONE = "out is one piece alone: all of them count, each with its weight."
-_SUM = "The weights do not sum to 1: divide by their sum, tl.sum(weight, 0)."
-# What a piece weighs by mistake, from lse (batch, heads, SPLITS).
-_WEIGHTS: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor], str], ...] = (
-    ("pieces averaged", lambda lse: torch.full_like(lse, 1 / SPLITS), _ALIKE),
-    (
-        "pieces with keys averaged",
-        lambda lse: _normalised((lse > -math.inf) + 0.0),
-        _ALIKE,
-    ),
-    (
-        "powers of two",
-        lambda lse: torch.softmax(lse * math.log(2), -1),
-        "A piece weighs e^lse, and here it weighs 2^lse: lse is a natural logarithm, "
-        "so take tl.exp.",
-    ),
-    ("logarithms for weights", _normalised, _LOGARITHMS),
-    (
-        "logarithms from the largest",
-        lambda lse: _normalised(lse - lse.amax(-1, keepdim=True)),
-        _LOGARITHMS,
-    ),
-    (
-        "overflow",
-        _overflowing,
-        "exp(lse) overflows where logits are large: take exp(lse - the largest lse), "
-        "and what is subtracted divides out.",
-    ),
-    (
-        "relative to the smallest",
-        lambda lse: _normalised(torch.exp((lse - lse.amin(-1, keepdim=True)).float())),
-        _SMALLEST,
-    ),
-    (
-        "relative to the mean",
-        lambda lse: _normalised(torch.exp((lse - lse.mean(-1, keepdim=True)).float())),
-        _SMALLEST,
-    ),
-    (
-        "relative to the sum",
-        lambda lse: _normalised(torch.exp((lse - lse.sum(-1, keepdim=True)).float())),
-        _SMALLEST,
-    ),
-    (
-        "upside down",
-        lambda lse: _normalised(torch.exp((lse.amax(-1, keepdim=True) - lse).float())),
-        "The piece with the smallest lse weighs most: exp(lse - the largest), not the "
-        "other way round.",
-    ),
-    (
-        "divided by the weights",
-        lambda lse: (1 / _relative(lse)) / _relative(lse).sum(-1, keepdim=True),
-        "The parts are divided by their weights: a part times its weight, and the sum "
-        "of both.",
-    ),
-    (
-        "weights squared",
-        lambda lse: torch.softmax(2 * lse, -1),
-        "The weights are squared: a piece weighs exp(lse), once.",
-    ),
-    (
-        "empty pieces count",
-        lambda lse: torch.softmax(lse.nan_to_num(neginf=0.0), -1),
-        "A piece that saw no key takes part: its lse is -inf, and exp of that is 0, "
-        "as it should be.",
-    ),
-    ("first piece", lambda lse: torch.ones_like(lse).cumsum(-1) == 1, _ONE),
-    ("last piece", lambda lse: torch.ones_like(lse).cumsum(-1) == SPLITS, _ONE),
-    (
-        "heaviest piece",
-        lambda lse: lse == lse.amax(-1, keepdim=True),
-        "out is the heaviest piece alone: all of them count, each with its weight.",
-    ),
-    (
-        "pieces added",
-        torch.ones_like,
-        "The pieces are added as they are: each is a mean of its own keys' values, and "
-        "weighs exp(lse) among all.",
-    ),
-    ("weights not normalised", _relative, _SUM),
-    ("divided by the number", lambda lse: _relative(lse) / SPLITS, _SUM),
-    (
-        "normalised twice",
-        lambda lse: _relative(lse) / _relative(lse).sum(-1, keepdim=True) ** 2,
-        "The weights are divided by their sum twice.",
-    ),
-    (
-        "divided by the logarithms",
-        lambda lse: _relative(lse) / lse.sum(-1, keepdim=True),
-        "The weights are divided by the sum of the logarithms: by their own.",
-    ),
-)
-
-
-DECODE_SPLIT_KV = Exercise(
-    id="decode_split_kv",
-    stem=STEM,
-    title="The pieces put together",
-    kind="core",
-    points=10,
-    language="python",
-    entry="function",
-    name="decode_split_kv",
-    source="solutions/flash_attention_triton/split.py",
-    goal="Put the pieces' outputs together by their log-sum-exp.",
-    requirements=(
-        "The whole is the pieces' outputs weighed by exp(lse), normalised.",
-        "No exponential overflows; an empty piece, whose lse is -inf, weighs nothing.",
-    ),
-    problem=_decode_problem,
-    reference=decoded,
-    cases=(*_FIRST, _LARGE, _SHORT),
-    hidden=_decode_hidden,
-    tolerance=Tolerance(factor=FACTOR, scale=lambda a: decoded(a, absolute=True)),
-    near_misses=tuple(
-        NearMiss(name, partial(decoded, weigh=weigh), message)
-        for name, weigh, message in _WEIGHTS
-    ),
-    hints=(
-        "Each piece is a softmax over its own keys, right but for its normalisation. "
-        "exp(lse) is what it was divided by.",
-        "The weights are exp(lse - max of lse): the largest is 1, none overflows, and "
-        "what they are relative to divides out.",
-        "weight = tl.exp(lse - tl.max(lse, 0)); out = tl.sum(part * weight[:, None], "
-        "0) / tl.sum(weight, 0).",
-    ),
-    onward="Let the program that finishes last combine the pieces: what is saved?",
-    counts=(
-        Count(
-            "bytes", "global", "load", at_most=1.05 * _DECODE_LOADS, ideal=_DECODE_LOADS
-        ),
-    ),
-    structure=(
-        made_in_triton(
-            "tl.load",
-            "tl.store",
-            message="The values are right, and it is not your Triton kernel alone that "
-            "made them: the weights and the sum over pieces belong into it.",
-        ),
-    ),
-    needs=("absorb_tile", "decode_pieces"),
-    prelude=PRELUDE,
 )

@@ -32,13 +32,13 @@ from autograder.exercises._flash_attention_triton import (
     walk,
     walk_misses,
 )
+from autograder.exercises._flash_attention_triton_absorb import absorb_slips
 from autograder.exercises._flash_attention_triton_lines import (
     CAUSAL,
     Line,
     hidden,
     slip,
 )
-from autograder.exercises._flash_attention_triton_slips import absorb_slips
 
 _TILE_BYTES = TILE * 64 * 2
 

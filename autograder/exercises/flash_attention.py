@@ -25,16 +25,15 @@ from autograder.exercises._flash_attention import (
     reference,
 )
 from autograder.exercises._flash_attention_causal import causal_mistakes
+from autograder.exercises._flash_attention_merge import WRONG_RESCALE
 from autograder.exercises._flash_attention_mistakes import (
     end_mistakes,
     loop_mistakes,
     tail_mistakes,
 )
-from autograder.exercises._flash_attention_torch import (
-    ATTENTION_REFERENCE,
-    ATTENTION_TILE,
-)
-from autograder.exercises._flash_attention_warps import FLASH_WMMA, WRONG_RESCALE
+from autograder.exercises._flash_attention_reference import ATTENTION_REFERENCE
+from autograder.exercises._flash_attention_tile import ATTENTION_TILE
+from autograder.exercises._flash_attention_warps import FLASH_WMMA
 from autograder.exercises._flash_attention_weights import WEIGH_ROWS
 
 SHARES = {"correct": 0.6, "counts": 0.4, "speed": 0.0}

@@ -34,21 +34,16 @@ from autograder.exercises._flash_attention_triton import (
     walk_misses,
     with_adapter,
 )
+from autograder.exercises._flash_attention_triton_absorb import absorb_slips
 from autograder.exercises._flash_attention_triton_backward import (
     FLASH_BACKWARD,
     TILE_GRADIENTS,
 )
-from autograder.exercises._flash_attention_triton_decode import (
-    DECODE_PIECES,
-    DECODE_SPLIT_KV,
-)
+from autograder.exercises._flash_attention_triton_decode import DECODE_PIECES
 from autograder.exercises._flash_attention_triton_fast import FLASH_FAST
 from autograder.exercises._flash_attention_triton_grouped import FLASH_GQA
-from autograder.exercises._flash_attention_triton_slips import (
-    CAUSAL_SLIPS,
-    FULL_SLIPS,
-    absorb_slips,
-)
+from autograder.exercises._flash_attention_triton_slips import CAUSAL_SLIPS, FULL_SLIPS
+from autograder.exercises._flash_attention_triton_split import DECODE_SPLIT_KV
 
 
 def _hidden(generator: torch.Generator) -> Iterator[Case]:

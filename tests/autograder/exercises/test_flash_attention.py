@@ -6,7 +6,8 @@ import pytest
 
 from autograder.exercise import Case, Exercise, Outputs
 from autograder.exercises._flash_attention_loop import Loop
-from autograder.exercises._flash_attention_warps import FLASH_WMMA, _merged, _strips
+from autograder.exercises._flash_attention_merge import _merged
+from autograder.exercises._flash_attention_warps import FLASH_WMMA, _strips
 from autograder.exercises.flash_attention import EXERCISES, FLASH_CAUSAL, FLASH_FORWARD
 from autograder.oracle import draw, given, is_right
 

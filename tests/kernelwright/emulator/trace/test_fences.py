@@ -112,3 +112,34 @@ def test_within_a_block_a_fence_of_block_scope_is_one(trace, fence, kinds):
     assert out.item() == 7
     # No fence is too narrow between two of one block.
     assert all("__threadfence" not in p.message for p in report.problems)
+
+
+def test_the_last_block_may_read_what_the_others_published(trace):
+    source = """__device__ unsigned int arrived;
+__global__ void total(const float* x, float* part, float* out) {
+    __shared__ bool last;
+    atomicAdd(&part[blockIdx.x], x[blockIdx.x * 32 + threadIdx.x]);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(&arrived, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last && threadIdx.x == 0) {
+        float sum = 0;
+        for (int i = 0; i < gridDim.x; ++i) sum += part[i];
+        out[0] = sum;
+    }
+}"""
+    x, part, out = torch.ones(256), torch.zeros(8), torch.zeros(1)
+    for _ in range(2):  # `arrived` begins at zero each time
+        trace(source, "total", 8, 32, x, part.zero_(), out.zero_()).assert_clean()
+        assert out.item() == 256
+    without = source.replace("        __threadfence();\n", "").replace(
+        "    __threadfence();\n", ""
+    )
+    report = trace(without, "total", 8, 32, x, part.zero_(), out)
+    assert [p.kind for p in report.problems] == ["race"]
+    # An atomic alone is there already: what it lacks is the fence before it.
+    assert "__threadfence() and then count itself" in report.problems[0].message

@@ -77,37 +77,6 @@ def test_barriers_within_a_warp_order_its_lanes_alone(trace):
     assert {p.kind for p in across.problems} >= {"race"}
 
 
-def test_the_last_block_may_read_what_the_others_published(trace):
-    source = """__device__ unsigned int arrived;
-__global__ void total(const float* x, float* part, float* out) {
-    __shared__ bool last;
-    atomicAdd(&part[blockIdx.x], x[blockIdx.x * 32 + threadIdx.x]);
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        last = atomicAdd(&arrived, 1u) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (last && threadIdx.x == 0) {
-        float sum = 0;
-        for (int i = 0; i < gridDim.x; ++i) sum += part[i];
-        out[0] = sum;
-    }
-}"""
-    x, part, out = torch.ones(256), torch.zeros(8), torch.zeros(1)
-    for _ in range(2):  # `arrived` begins at zero each time
-        trace(source, "total", 8, 32, x, part.zero_(), out.zero_()).assert_clean()
-        assert out.item() == 256
-    without = source.replace("        __threadfence();\n", "").replace(
-        "    __threadfence();\n", ""
-    )
-    report = trace(without, "total", 8, 32, x, part.zero_(), out)
-    assert [p.kind for p in report.problems] == ["race"]
-    # An atomic alone is there already: what it lacks is the fence before it.
-    assert "__threadfence() and then count itself" in report.problems[0].message
-
-
 @pytest.mark.parametrize(
     ("body", "mend"),
     [

@@ -1,10 +1,9 @@
-"""Chapter 9's exercises in PyTorch: with the matrix of scores, and without."""
+"""Chapter 9: standard attention, in torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 
 import torch
 
@@ -28,12 +27,10 @@ from autograder.exercises._flash_attention import (
     reference,
     scale_of,
 )
-from autograder.exercises._flash_attention_loop import Loop
-from autograder.exercises._flash_attention_mistakes import loop_mistakes
 
-_PRELUDE = "import math\n\nimport torch\n\nTensor = torch.Tensor\n"
+PRELUDE = "import math\n\nimport torch\n\nTensor = torch.Tensor\n"
 
-_BY_HAND = Structure(
+BY_HAND = Structure(
     runs_no=("scaled_dot_product", "multi_head_attention", "flash_attention"),
     message="The values are right, and torch's own attention made them: write it with "
     "products, exponentials and sums.",
@@ -53,25 +50,25 @@ def _reference_problem(case: Case, generator: torch.Generator) -> Problem:
     )
 
 
-def _scores(arguments: Arguments, power: float = 1) -> torch.Tensor:
+def scores_of(arguments: Arguments, power: float = 1) -> torch.Tensor:
     q, k = tensor(arguments, "q"), tensor(arguments, "k")
     scores: torch.Tensor = q @ k.mT * scale_of(arguments) ** power
     return scores
 
 
-def _attend(arguments: Arguments, weights: torch.Tensor) -> Outputs:
+def attend_by(arguments: Arguments, weights: torch.Tensor) -> Outputs:
     return {"out": weights @ tensor(arguments, "v")}
 
 
 def _hidden_scores(arguments: Arguments, power: float = 1) -> torch.Tensor:
     seen = tensor(arguments, "seen")
-    return _scores(arguments, power).masked_fill(~seen, -math.inf)
+    return scores_of(arguments, power).masked_fill(~seen, -math.inf)
 
 
 def _scaled(power: float) -> Callable[[Arguments], Outputs]:
     def output(arguments: Arguments) -> Outputs:
         scores = _hidden_scores(arguments, power)
-        return _attend(arguments, torch.softmax(scores, -1).nan_to_num(0.0))
+        return attend_by(arguments, torch.softmax(scores, -1).nan_to_num(0.0))
 
     return output
 
@@ -94,66 +91,66 @@ def _weights_scaled(arguments: Arguments) -> Outputs:
 def _without_maximum(arguments: Arguments) -> Outputs:
     made = torch.exp(_hidden_scores(arguments))
     weights = made / made.sum(-1, keepdim=True)
-    return _attend(arguments, _blank_rows(arguments, weights))
+    return attend_by(arguments, _blank_rows(arguments, weights))
 
 
 def _one_maximum(arguments: Arguments) -> Outputs:
     scores = _hidden_scores(arguments)
     made = torch.exp(scores - scores.max())
     weights = made / made.sum(-1, keepdim=True)
-    return _attend(arguments, _blank_rows(arguments, weights))
+    return attend_by(arguments, _blank_rows(arguments, weights))
 
 
 def _plus_infinity(arguments: Arguments) -> Outputs:
     seen = tensor(arguments, "seen")
-    scores = _scores(arguments).masked_fill(~seen, math.inf)
-    return _attend(arguments, _blank_rows(arguments, torch.softmax(scores, -1)))
+    scores = scores_of(arguments).masked_fill(~seen, math.inf)
+    return attend_by(arguments, _blank_rows(arguments, torch.softmax(scores, -1)))
 
 
 def _low_number(arguments: Arguments) -> Outputs:
-    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -1e4)
-    return _attend(arguments, _blank_rows(arguments, torch.softmax(scores, -1)))
+    scores = scores_of(arguments).masked_fill(~tensor(arguments, "seen"), -1e4)
+    return attend_by(arguments, _blank_rows(arguments, torch.softmax(scores, -1)))
 
 
 def _blank_unless_all(arguments: Arguments) -> Outputs:
     weights = torch.softmax(_hidden_scores(arguments), -1)
     sees_all = tensor(arguments, "seen").all(-1, keepdim=True)
-    return _attend(arguments, torch.where(sees_all, weights, 0.0))
+    return attend_by(arguments, torch.where(sees_all, weights, 0.0))
 
 
 def _blank_exchanged(arguments: Arguments) -> Outputs:
     weights = torch.softmax(_hidden_scores(arguments), -1)
     sees = tensor(arguments, "seen").any(-1, keepdim=True)
-    return _attend(arguments, torch.where(sees, 0.0, weights))
+    return attend_by(arguments, torch.where(sees, 0.0, weights))
 
 
 def _nan_rows(arguments: Arguments) -> Outputs:
-    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
-    return _attend(arguments, torch.softmax(scores, -1))
+    scores = scores_of(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
+    return attend_by(arguments, torch.softmax(scores, -1))
 
 
 def _hidden_after(arguments: Arguments) -> Outputs:
-    weights = torch.softmax(_scores(arguments), -1)
-    return _attend(arguments, weights.masked_fill(~tensor(arguments, "seen"), 0.0))
+    weights = torch.softmax(scores_of(arguments), -1)
+    return attend_by(arguments, weights.masked_fill(~tensor(arguments, "seen"), 0.0))
 
 
 def _over_queries(arguments: Arguments) -> Outputs:
-    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
-    return _attend(arguments, torch.softmax(scores, -2).nan_to_num(0.0))
+    scores = scores_of(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
+    return attend_by(arguments, torch.softmax(scores, -2).nan_to_num(0.0))
 
 
 def _upside_down(arguments: Arguments) -> Outputs:
-    scores = _scores(arguments).masked_fill(tensor(arguments, "seen"), -math.inf)
-    return _attend(arguments, torch.softmax(scores, -1).nan_to_num(0.0))
+    scores = scores_of(arguments).masked_fill(tensor(arguments, "seen"), -math.inf)
+    return attend_by(arguments, torch.softmax(scores, -1).nan_to_num(0.0))
 
 
 def _upside_down_and_blank(arguments: Arguments) -> Outputs:
-    scores = _scores(arguments).masked_fill(tensor(arguments, "seen"), -math.inf)
-    return _attend(arguments, _blank_rows(arguments, torch.softmax(scores, -1)))
+    scores = scores_of(arguments).masked_fill(tensor(arguments, "seen"), -math.inf)
+    return attend_by(arguments, _blank_rows(arguments, torch.softmax(scores, -1)))
 
 
 def _not_hidden(arguments: Arguments) -> Outputs:
-    return _attend(arguments, torch.softmax(_scores(arguments), -1))
+    return attend_by(arguments, torch.softmax(scores_of(arguments), -1))
 
 
 def _scaled_up(arguments: Arguments) -> Outputs:
@@ -161,23 +158,23 @@ def _scaled_up(arguments: Arguments) -> Outputs:
 
 
 def _times_seen(arguments: Arguments) -> Outputs:
-    scores = _scores(arguments) * tensor(arguments, "seen")
+    scores = scores_of(arguments) * tensor(arguments, "seen")
     weights = torch.softmax(scores, -1)
-    return _attend(arguments, _blank_rows(arguments, weights))
+    return attend_by(arguments, _blank_rows(arguments, weights))
 
 
 def _over_heads(arguments: Arguments) -> Outputs:
-    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
-    return _attend(arguments, _blank_rows(arguments, torch.softmax(scores, 0)))
+    scores = scores_of(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
+    return attend_by(arguments, _blank_rows(arguments, torch.softmax(scores, 0)))
 
 
 def _not_divided(arguments: Arguments) -> Outputs:
-    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
-    return _attend(arguments, torch.exp(scores))
+    scores = scores_of(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
+    return attend_by(arguments, torch.exp(scores))
 
 
 def _mean_of_keys(arguments: Arguments) -> Outputs:
-    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
+    scores = scores_of(arguments).masked_fill(~tensor(arguments, "seen"), -math.inf)
     weights = _blank_rows(arguments, torch.softmax(scores, -1))
     return {"out": weights @ tensor(arguments, "k")}
 
@@ -188,14 +185,14 @@ def _blank_rows(arguments: Arguments, weights: torch.Tensor) -> torch.Tensor:
 
 
 def _not_hidden_but_blank(arguments: Arguments) -> Outputs:
-    weights = torch.softmax(_scores(arguments), -1)
-    return _attend(arguments, _blank_rows(arguments, weights))
+    weights = torch.softmax(scores_of(arguments), -1)
+    return attend_by(arguments, _blank_rows(arguments, weights))
 
 
 def _uniform(arguments: Arguments) -> Outputs:
     # -1e9 where -inf is wanted: a row of equal scores, however low, is a mean.
-    scores = _scores(arguments).masked_fill(~tensor(arguments, "seen"), -1e9)
-    return _attend(arguments, torch.softmax(scores, -1))
+    scores = scores_of(arguments).masked_fill(~tensor(arguments, "seen"), -1e9)
+    return attend_by(arguments, torch.softmax(scores, -1))
 
 
 def _near(name: str, output: object, message: str) -> NearMiss:
@@ -390,181 +387,6 @@ ATTENTION_REFERENCE = Exercise(
         "dim=-1, keepdim=True), weights, 0.0);  return weights @ v",
     ),
     onward="Measure its memory with kw.peak_memory, at 512 keys and at 1,024.",
-    structure=(_BY_HAND,),
-    prelude=_PRELUDE,
-)
-
-# --- attention_tile ---------------------------------------------------------------
-
-_TILED = (
-    _PRELUDE
-    + '''
-import kernelwright as kw
-
-
-def __adapt__(answer, q, k, v, tile):
-    """Call the answer; where the scores are many, see what memory it took."""
-    out = answer(q, k, v, tile)
-    linear = torch.tensor(True, device=q.device)
-    if q.shape[-2] * k.shape[-2] >= 2**18:
-        scores = 4 * q[..., 0].numel() * k.shape[-2]
-        use = kw.peak_memory(answer, q, k, v, tile, warm_up=False)
-        linear = torch.tensor(use.peak_bytes < scores // 2, device=q.device)
-    return out, linear
-'''
-)
-
-
-def tiled_case(q_len: int, kv_len: int, tile: int, regime: str = "distinct") -> Case:
-    """Return a case with a tile's size in its name."""
-    case = case_of(q_len, kv_len, regime, tile=tile)
-    head, _, regime_words = case.name.rpartition(", ")
-    return Case(f"{head}, tiles of {tile}, {regime_words}", case.sizes, regime)
-
-
-def _tile_problem(case: Case, generator: torch.Generator) -> Problem:
-    q, k, v = draw_heads(case, generator, head_dim=16)
-    return Problem(
-        {"q": q, "k": k, "v": v, "tile": case.sizes["tile"]},
-        {
-            "out": Output(tuple(q.shape), torch.float32),
-            "linear": Output((), torch.bool),
-        },
-    )
-
-
-def _tile_reference(arguments: Arguments) -> Outputs:
-    return {**reference(arguments), "linear": torch.tensor(True)}
-
-
-def _tile_of(arguments: Arguments) -> int:
-    tile = arguments["tile"]
-    assert isinstance(tile, int)
-    return tile
-
-
-def _looped(miss: NearMiss) -> NearMiss:
-    """Give a mistake of the loop the case's own tile, and the second output."""
-    found = miss.output
-
-    def output(arguments: Arguments) -> Outputs:
-        own = found
-        if isinstance(found, Loop):
-            own = replace(found, tile=_tile_of(arguments))
-        return {**own(arguments), "linear": torch.tensor(True)}
-
-    return NearMiss(miss.name, output, miss.message)
-
-
-_SOFTMAX_A_TILE = (
-    "Each tile has a softmax of its own, and all tiles count alike: a tile of low "
-    "scores must weigh less. Add exponentials, and divide once, at the end."
-)
-_OF_THE_TILE = (
-    NearMiss(
-        "a softmax in each tile",
-        lambda arguments: _mean_of_softmaxes(arguments),
-        _SOFTMAX_A_TILE,
-    ),
-    NearMiss(
-        "a softmax in each tile, mended",
-        Loop(1, shared="both"),
-        _SOFTMAX_A_TILE,
-    ),
-    NearMiss(
-        "each tile divided",
-        Loop(1, shared="sum"),
-        "Each tile's weighted values are divided by its weights before they are added: "
-        "divide once, behind the loop.",
-    ),
-    NearMiss(
-        "all queries' weights",
-        Loop(1, pooled=True),
-        "weight adds up the weights of all queries: each has a sum of its own, "
-        "sum(dim=-1, keepdim=True).",
-    ),
-    NearMiss(
-        "divided by the root of the tile",
-        lambda arguments: _root_of_the_tile(arguments),
-        "The scores are divided by the square root of the tile's size: it is that of "
-        "head_dim, q.shape[-1].",
-    ),
-)
-
-
-def _mean_of_softmaxes(arguments: Arguments) -> Outputs:
-    v, tile = tensor(arguments, "v"), _tile_of(arguments)
-    pairs = zip(_scores(arguments).split(tile, -1), v.split(tile, -2), strict=True)
-    made = torch.stack([torch.softmax(s, -1) @ values for s, values in pairs])
-    return {"out": made.mean(0)}
-
-
-def _root_of_the_tile(arguments: Arguments) -> Outputs:
-    scores = _scores(arguments, 0) / math.sqrt(_tile_of(arguments))
-    return _attend(arguments, torch.softmax(scores, -1))
-
-
-def _tile_hidden(generator: torch.Generator) -> Iterator[Case]:
-    for case in hidden_shapes(generator):
-        tile = int(torch.randint(1, 40, (), generator=generator))
-        q_len, kv_len = case.sizes["q_len"], case.sizes["kv_len"]
-        yield tiled_case(q_len, kv_len, tile, case.regime)
-
-
-ATTENTION_TILE = Exercise(
-    id="attention_tile",
-    stem=STEM,
-    title="A tile of keys at a time",
-    kind="core",
-    points=15,
-    language="python",
-    entry="function",
-    name="attention_tile",
-    source="solutions/flash_attention/reference.py",
-    goal="Compute the same output without the matrix of scores: take the keys tile by "
-    "tile into a running maximum, weight and sum.",
-    requirements=(
-        "No tensor of all scores exists: memory grows with the length, not with its "
-        "square.",
-        "Right for every tile size, and for scores in any order, however high or low: "
-        "up to 10,000, or all near -20,000.",
-    ),
-    problem=_tile_problem,
-    reference=_tile_reference,
-    cases=(
-        tiled_case(12, 40, 8),
-        tiled_case(9, 33, 8),
-        tiled_case(512, 512, 32),
-        tiled_case(1, 5, 1),
-        tiled_case(7, 5, 64),
-        tiled_case(20, 64, 16, "rising"),
-        tiled_case(20, 50, 16, "large"),
-        tiled_case(9, 21, 8, "low"),
-    ),
-    hidden=_tile_hidden,
-    tolerance=TOLERANCE,
-    near_misses=(
-        *(_looped(miss) for miss in loop_mistakes(1, scaled=True)),
-        *(_looped(miss) for miss in _OF_THE_TILE),
-        NearMiss(
-            "all scores at once",
-            lambda arguments: {**reference(arguments), "linear": torch.tensor(False)},
-            "The output is right, and a tensor as large as the matrix of all scores "
-            "existed on the way: compute the scores of one tile only, in the loop.",
-        ),
-    ),
-    hints=(
-        "What top, weight and total say is relative to the old maximum. When a tile "
-        "brings a higher one, how is something relative to the old made relative to "
-        "the new?",
-        "exp(s - old) becomes exp(s - new) by a factor of exp(old - new), whatever s "
-        "is. So weight and total are multiplied by it, before the tile is added.",
-        "higher = torch.maximum(top, scores.amax(dim=-1, keepdim=True)); mend = "
-        "torch.exp(top - higher); weights = torch.exp(scores - higher); weight = "
-        "weight * mend + weights.sum(dim=-1, keepdim=True); likewise total with "
-        "weights @ values; top = higher.",
-    ),
-    onward="Which tile size is fastest here, and which takes the least memory?",
-    structure=(_BY_HAND,),
-    prelude=_TILED,
+    structure=(BY_HAND,),
+    prelude=PRELUDE,
 )
