@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from autograder.branches import two_programs
-from autograder.compiled import compiled_kernels
+from autograder.counts import check_counts
 from autograder.evidence import emulator_says, toolchain_is_missing, writer_of
-from autograder.exercise import Case, NearMiss, Problem, Structure
-from autograder.oracle import cases_of, draw, right_nevertheless
+from autograder.exercise import NearMiss
+from autograder.oracle import cases_of
 from autograder.picture import picture
+from autograder.recognise import EXPLORE_S, known_mistake
 from autograder.results import Gate, GateStatus
 from autograder.run import Run
-from autograder.sound import check_counts, check_sound
+from autograder.sound import check_sound
+from autograder.structure import check_structure
 from autograder.traces import Trace
 from autograder.trial import (
     Cell,
@@ -36,9 +37,6 @@ from autograder.workers import InfrastructureError, Worker, WorkerEnded
 Progress = Callable[[str], None]
 
 _FINE = ("passed", "not checked", "not measured")
-# To see whether a known mistake explains further cases they are tried for so long; and
-# to tell several apart, on a machine that is busy.
-_EXPLORE_S, _TELL_APART_S = 3.0, 12.0
 
 
 def pass_through(run: Run, progress: Progress) -> list[Gate]:
@@ -57,7 +55,7 @@ def pass_through(run: Run, progress: Progress) -> list[Gate]:
     unseen = run.device == "cpu" and run.exercise.language == "cuda"
     if run.exercise.structure or unseen:
         progress("reading its machine code")
-        passed.append(_structure(run, trace))
+        passed.append(check_structure(run, trace))
         if not _fine(passed):
             return passed
     if run.exercise.counts:
@@ -125,7 +123,7 @@ def _what_comes_of_it(run: Run, worker: Worker, *, known: bool) -> str:
         known: whether to compare its values with known mistakes.
     """
     cases = list(cases_of(run.exercise, run.seed, public=True))
-    until = time.monotonic() + _EXPLORE_S
+    until = time.monotonic() + EXPLORE_S
     for number, (case, purpose) in enumerate(cases):
         if time.monotonic() > until:
             break
@@ -140,7 +138,7 @@ def _what_comes_of_it(run: Run, worker: Worker, *, known: bool) -> str:
         if not tried.right:
             if not known:
                 return ""
-            near = _known_mistake(run, worker, tried, cases, number)
+            near = known_mistake(run, worker, tried, cases, number)
             return f" {near.message}" if near else ""
     return ""
 
@@ -201,59 +199,10 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
                 f"With {name}: {tried.trouble}{more}",
                 {"case": name, **tried.detail},
             )
-        near = _known_mistake(run, worker, tried, cases, number)
+        near = known_mistake(run, worker, tried, cases, number)
         return _wrong_gate(run, name, tried, near)
     words = "public checks" if run.public else "cases"
     return Gate("right", "passed", f"{len(cases)} {words}", {"cases": len(cases)})
-
-
-def _known_mistake(
-    run: Run, worker: Worker, first: Tried, cases: list[tuple[Case, str]], number: int
-) -> NearMiss | None:
-    """Find the known mistake that explains every failure seen.
-
-    On one small case several mistakes may look the same; other cases tell them apart.
-    One that fits the first failure and not the next is no explanation, and those that
-    are right where the answer was come before the others.
-    """
-    assert first.verdict is not None
-    fitting = list(first.verdict.near_misses)
-    for case, purpose in cases[:number] if len(fitting) > 1 else ():
-        problem = draw(run.exercise, case, run.seed, purpose)
-        fitting = _nearest(run, case, problem, fitting)
-    began = time.monotonic()
-    for case, purpose in cases[number + 1 :] if fitting else ():
-        spent = time.monotonic() - began
-        if spent > _TELL_APART_S and len(fitting) > 1:
-            return None  # not told apart: a wrong diagnosis is worse than none
-        if spent > _EXPLORE_S and len(fitting) < 2:
-            break
-        try:
-            tried = run.try_case(worker, case, purpose, fitting)
-        except WorkerEnded:
-            break
-        if tried.trouble or tried.verdict is None:
-            break
-        if tried.right:
-            assert tried.problem is not None
-            fitting = _nearest(run, case, tried.problem, fitting)
-        else:
-            fitting = list(tried.verdict.near_misses)
-        if not fitting:
-            break
-    return fitting[0] if fitting else None
-
-
-def _nearest(
-    run: Run, case: Case, problem: Problem, fitting: list[NearMiss]
-) -> list[NearMiss]:
-    """Keep the mistakes that are right on a case where the answer was.
-
-    If none is, all stay: a neighbour of what was made, and nothing is nearer.
-    """
-    if len(fitting) < 2:
-        return fitting
-    return right_nevertheless(run.exercise, case, problem, fitting) or fitting
 
 
 def _wrong_gate(run: Run, name: str, tried: Tried, near: NearMiss | None) -> Gate:
@@ -278,131 +227,6 @@ def _wrong_gate(run: Run, name: str, tried: Tried, near: NearMiss | None) -> Gat
     }
     message = f"{near.message} {where}" if near else where
     return Gate("right", "failed", message, detail)
-
-
-def _structure(run: Run, trace: Trace | None) -> Gate:
-    """Read the machine code that the real compiler makes of the answer.
-
-    What stands in it must also have run: in the first case, as the trace saw it.
-    """
-    if run.exercise.language == "python":
-        return _names(run)
-    asked = run.exercise.structure or (Structure(),)
-    for wanted in asked:
-        request: Header = {
-            "op": "sass",
-            "source": run.cells[-1].source,
-            "name": run.exercise.name,
-            "arch": wanted.arch,
-            # To disassemble takes longer than to compile.
-            "read": bool(wanted.holds or wanted.lacks),
-        }
-        with run.server.spawn() as worker:
-            try:
-                answer, blobs = worker.ask(
-                    request, deadline_s=run.deadlines.prepare, most_bytes=64 << 20
-                )
-            except WorkerEnded as ended:
-                return Gate("structure", ended.status, ended.message)
-        if answer.get("ok") is not True:
-            message = trouble_message(answer, run.exercise)
-            missing_tool = answer.get("kind") == "toolchain"
-            if missing_tool and toolchain_is_missing(run, request):
-                return Gate("structure", "not checked", message)
-            message = f"compiled for {wanted.arch}: {message}"
-            if "without execution space annotations" in message:
-                message += _NO_SPACE
-            words = {"words": "does not compile for a GPU"}
-            return Gate("structure", "failed", message, words)
-        code = instructions(blobs[0].decode("utf-8", "replace") if blobs else "")
-        missing = [h for h in wanted.holds if not any(c.startswith(h) for c in code)]
-        present = [h for h in wanted.lacks if any(c.startswith(h) for c in code)]
-        if missing or present or (request["read"] and not code):
-            return Gate(
-                "structure",
-                "failed",
-                wanted.message or _structure_words(missing, present, wanted.arch),
-                {"missing": missing, "present": present, "arch": wanted.arch},
-            )
-        idle = [h for h in wanted.holds if not _was_reached(h, trace)]
-        if idle:
-            return Gate(
-                "structure",
-                "failed",
-                f"The machine code for {wanted.arch} holds {idle[0]}, and no thread "
-                f"came to it. {wanted.message}".rstrip(),
-                {"missing": idle, "present": [], "arch": wanted.arch},
-            )
-    arches = ", ".join(dict.fromkeys(s.arch for s in asked))
-    return Gate("structure", "passed", f"machine code for {arches}")
-
-
-# What a trace counts of a block, by the instruction that does it.
-_COUNTED = {"SHFL": "shuffles", "HMMA": "products", "LDSM": "matrix_loads"}
-
-
-def _was_reached(mnemonic: str, trace: Trace | None) -> bool:
-    """Say whether an instruction ran, as far as a trace can tell."""
-    counted = _COUNTED.get(mnemonic.split(".")[0])
-    return trace is None or counted is None or trace.by_block.get(counted, 0.0) > 0
-
-
-# The emulator runs a host function like any other; a GPU has none.
-_NO_SPACE = (
-    " Write __device__ in front of a function that a kernel calls, and __constant__ "
-    "or constexpr in front of a table that it reads."
-)
-
-
-def _names(run: Run) -> Gate:
-    """Read which names a Python answer uses: a kernel is to be written, not avoided.
-
-    This is for a learner who took a short cut; it is no wall against a cheat.
-    """
-    try:
-        tree = ast.parse(run.cells[-1].source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Gate("structure", "failed", "the cell cannot be read as Python")
-    used = {
-        ast.unparse(node)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name)
-        or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
-    }
-    for wanted in run.exercise.structure:
-        missing = [name for name in wanted.holds if name not in used]
-        present = [name for name in wanted.lacks if name in used]
-        if missing or present:
-            parts = [f"uses no {m}" for m in missing] + [f"uses {p}" for p in present]
-            return Gate(
-                "structure",
-                "failed",
-                wanted.message or f"The cell {' and '.join(parts)}.",
-                {"missing": missing, "present": present},
-            )
-    if run.device == "cpu" and run.kernels:
-        # Triton's interpreter takes more of Python than its compiler does.
-        return compiled_kernels(run)
-    return Gate("structure", "passed", "the names that it uses")
-
-
-def instructions(sass: str) -> set[str]:
-    """Return the mnemonics of a disassembly: ``LDG.E.128`` and the like."""
-    found: set[str] = set()
-    for line in sass.splitlines():
-        # /*0070*/  @!P0 LDG.E.128 R4, [R2.64] ;
-        code = line.split("*/", 1)[1] if line.lstrip().startswith("/*") else ""
-        words = code.strip().rstrip(";").split()
-        if words and words[0].startswith("@"):
-            words = words[1:]
-        if words:
-            found.add(words[0].rstrip(";"))
-    return found
-
-
-def _structure_words(missing: list[str], present: list[str], arch: str) -> str:
-    parts = [f"holds no {m}" for m in missing] + [f"holds {p}" for p in present]
-    return f"The machine code for {arch} {' and '.join(parts) or 'is empty'}."
 
 
 def _fast(run: Run) -> Gate:

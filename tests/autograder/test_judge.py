@@ -20,9 +20,9 @@ from small_exercises import (
 from autograder import exercises, gates
 from autograder import judge as judge_module
 from autograder.exercise import Count, NearMiss, Structure
-from autograder.gates import instructions
 from autograder.judge import Judge
 from autograder.results import Result
+from autograder.structure import instructions
 from autograder.submission import Cells
 from autograder.worker.cells import Namespace
 from autograder.worker.serve import _sass

@@ -10,6 +10,7 @@ import pytest
 from small_exercises import KERNEL, RIGHT_KERNEL, make_exercise
 
 from autograder import sound
+from autograder.counts import check_counts
 from autograder.exercise import Case, Count, Exercise, Launch, Problem
 from autograder.gradescope import results_json
 from autograder.judge import Judge
@@ -338,7 +339,7 @@ def test_what_the_emulator_cannot_run_is_not_checked_on_a_gpu(
     made, trace = sound.check_sound(run, None)  # type: ignore[arg-type]
     assert (made.status, trace) == ("not checked", None)
     assert made.message == "the emulator cannot run it: line 9: no TMA here"
-    assert sound.check_counts(COUNTED, trace).status == "not checked"
+    assert check_counts(COUNTED, trace).status == "not checked"
 
 
 class _Run:
