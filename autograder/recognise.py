@@ -12,7 +12,7 @@ from autograder.workers import Worker, WorkerEnded
 
 # To see whether a known mistake explains further cases they are tried for so long; and
 # to tell several apart, on a machine that is busy.
-EXPLORE_S, _TELL_APART_S = 3.0, 12.0
+EXPLORE_S, TELL_APART_S = 3.0, 12.0
 
 
 def known_mistake(
@@ -32,7 +32,7 @@ def known_mistake(
     began = time.monotonic()
     for case, purpose in cases[number + 1 :] if fitting else ():
         spent = time.monotonic() - began
-        if spent > _TELL_APART_S and len(fitting) > 1:
+        if spent > TELL_APART_S and len(fitting) > 1:
             return None  # not told apart: a wrong diagnosis is worse than none
         if spent > EXPLORE_S and len(fitting) < 2:
             break

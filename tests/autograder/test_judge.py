@@ -17,7 +17,7 @@ from small_exercises import (
     python_cell,
 )
 
-from autograder import exercises, gates
+from autograder import exercises, gates, recognise
 from autograder import judge as judge_module
 from autograder.exercise import Count, NearMiss, Structure
 from autograder.judge import Judge
@@ -218,7 +218,6 @@ def test_mnemonics_of_a_disassembly() -> None:
 def test_speed_is_judged_on_a_gpu_only_when_right(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autograder import gates
     from autograder.results import Gate
 
     gate = Gate("fast", "passed", "", {"share": 0.75, "band": "silver", "ratio": 0.8})
@@ -234,8 +233,6 @@ def test_speed_is_judged_on_a_gpu_only_when_right(
 def test_a_missing_compiler_is_no_fault_of_the_learners(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autograder import gates
-
     trouble = {"ok": False, "kind": "toolchain", "message": "no C++ compiler"}
     monkeypatch.setattr(gates, "prepare", lambda *a: trouble)
     monkeypatch.setattr(gates, "toolchain_is_missing", lambda *a: True)
@@ -271,8 +268,8 @@ def test_mistakes_that_look_the_same_are_told_apart_or_not_named(
     judge: Judge, monkeypatch: pytest.MonkeyPatch, longest: float, said: str
 ) -> None:
     """A busy machine's clock must not choose the first of them."""
-    monkeypatch.setattr(gates, "_EXPLORE_S", -1.0)
-    monkeypatch.setattr(gates, "_TELL_APART_S", longest)
+    monkeypatch.setattr(recognise, "EXPLORE_S", -1.0)
+    monkeypatch.setattr(recognise, "TELL_APART_S", longest)
     misses = (
         NearMiss("a", lambda a: {"out": a["x"] * (len(a["x"]) == 33)}, "This is A."),
         NearMiss("b", lambda a: {"out": a["x"]}, "This is B."),
