@@ -9,7 +9,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 ifdef PYTHON
-  PY := PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
+  PY := env PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
   learn dev: ;
 else
   VENV := $(or $(KERNELWRIGHT_VENV),.venv)
@@ -45,7 +45,7 @@ update: learn ## carry your exercises over into a newer edition of the notebooks
 	$(PY) -m autograder.authoring update
 
 ##@ Develop
-.PHONY: test book notebooks bench lint format release nbval
+.PHONY: test book notebooks mistakes bench lint format release nbval
 test: dev ## run every test that this machine can (PYTEST=… for its options)
 	$(PY) -m pytest $(PYTEST)
 
@@ -54,6 +54,9 @@ book: dev ## build the book (SOLUTIONS=0: without answers)
 
 notebooks: dev ## write chapters/*.ipynb from chapters/*.md
 	$(PY) -m autograder.authoring notebooks
+
+mistakes: dev ## run the known mistakes and keep what they put out (ONLY=…)
+	$(PY) -m autograder.authoring mistakes $(if $(ONLY),--only "$(ONLY)")
 
 release: dev ## write the student edition: no solutions, no answers
 	$(PY) -m autograder.authoring release

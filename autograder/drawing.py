@@ -14,6 +14,11 @@ _REGIMES = {
 }
 
 
+def drawn(generator: torch.Generator, low: int, high: int) -> int:
+    """Draw a whole number from low to below high."""
+    return int(torch.randint(low, high, (), generator=generator))
+
+
 def vector_case(n: int, regime: str = "distinct") -> Case:
     """Return a case of one length, named as the learner reads it."""
     return Case(f"n = {n:,}, {_REGIMES[regime]}", {"n": n}, regime)

@@ -190,13 +190,22 @@ class Speed:
     unit: Literal["fp32", "half"] = "fp32"
 
 
+def withheld(arguments: Arguments) -> Outputs:
+    """Stand for a reference that would give the answer away.
+
+    ``chapter`` puts the one of ``hidden.py`` in its place; where that file was left
+    out, the answer's print is what public cases are compared with.
+    """
+    raise NotImplementedError("this edition has no reference for this exercise")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
     """One exercise of one chapter.
 
     Args:
         id: unique in the course; the cell is ``ex-<id>``.
-        stem: the chapter's stem, such as ``vector_add``.
+        stem: the chapter's stem, such as ``vector_add``; ``chapter`` sets it.
         title: a short noun phrase.
         kind: warm-up, core, detective or ladder.
         points: what full marks earn.
@@ -207,9 +216,10 @@ class Exercise:
         goal: one sentence that says what the learner makes.
         requirements: what an answer must do, one line each.
         problem: draws a case's values.
-        reference: the right outputs in float64 (or exact integers), on the CPU.
+        reference: the right outputs in float64 (or exact integers), on the CPU;
+            ``withheld`` where only ``hidden.py`` may have it.
         cases: public cases, named in the report.
-        hidden: draws further cases from the secret seed.
+        hidden: draws further cases from the secret seed; ``chapter`` sets it.
         hints: three, from a nudge to nearly the answer.
         onward: one line on what to try next, shown when all is passed.
         needs: exercises whose cells are run before this one.
@@ -220,7 +230,7 @@ class Exercise:
     """
 
     id: str
-    stem: str
+    stem: str = ""
     title: str
     kind: Kind
     points: int
@@ -233,7 +243,7 @@ class Exercise:
     problem: Callable[[Case, torch.Generator], Problem]
     reference: Callable[[Arguments], Outputs]
     cases: tuple[Case, ...]
-    hidden: Callable[[torch.Generator], Iterable[Case]]
+    hidden: Callable[[torch.Generator], Iterable[Case]] = lambda generator: ()
     tolerance: Tolerance
     hints: tuple[str, str, str]
     onward: str

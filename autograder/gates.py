@@ -10,7 +10,6 @@ from typing import Any
 from autograder.branches import two_programs
 from autograder.counts import check_counts
 from autograder.evidence import emulator_says, toolchain_is_missing, writer_of
-from autograder.exercise import NearMiss
 from autograder.oracle import cases_of
 from autograder.picture import picture
 from autograder.recognise import EXPLORE_S, known_mistake
@@ -139,7 +138,7 @@ def _what_comes_of_it(run: Run, worker: Worker, *, known: bool) -> str:
             if not known:
                 return ""
             near = known_mistake(run, worker, tried, cases, number)
-            return f" {near.message}" if near else ""
+            return f" {near[1]}" if near else ""
     return ""
 
 
@@ -205,7 +204,9 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
     return Gate("right", "passed", f"{len(cases)} {words}", {"cases": len(cases)})
 
 
-def _wrong_gate(run: Run, name: str, tried: Tried, near: NearMiss | None) -> Gate:
+def _wrong_gate(
+    run: Run, name: str, tried: Tried, near: tuple[str, str] | None
+) -> Gate:
     assert tried.verdict is not None and tried.verdict.wrong is not None
     wrong = tried.verdict.wrong
     untouched = bool(wrong.untouched[wrong.index])
@@ -222,10 +223,10 @@ def _wrong_gate(run: Run, name: str, tried: Tried, near: NearMiss | None) -> Gat
         "total": wrong.wrong.numel(),
         "picture": picture(wrong),
         "writer": writer,
-        "near_miss": near.name if near else None,
+        "mistake": near[0] if near else None,
         "where": where,
     }
-    message = f"{near.message} {where}" if near else where
+    message = f"{near[1]} {where}" if near else where
     return Gate("right", "failed", message, detail)
 
 

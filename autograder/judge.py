@@ -98,6 +98,24 @@ class Judge:
             public=self.public,
         )
 
+    def run_of(self, exercise: Exercise, submission: Submission) -> Run:
+        """Return an exercise's way through the gates, its cells in their order."""
+        every = all_exercises()
+        ordered = [*(every[needed] for needed in exercise.needs), exercise]
+        return Run(
+            exercise=exercise,
+            cells=tuple(
+                Cell(one.id, one.language, code_of(submission.answer(one).source))
+                for one in ordered
+            ),
+            server=self.server,
+            device=self.device,
+            seed=self.seed,
+            public=self.public,
+            deadlines=self.deadlines,
+            speed_budget_s=self.speed_budget_s,
+        )
+
     def _grade(
         self, exercise: Exercise, submission: Submission, progress: Progress
     ) -> Result:
@@ -113,24 +131,11 @@ class Judge:
                 {"words": "not attempted"},
             )
             return replace(_finish(exercise, [gate], self), source=answer.source)
-        cells = [Cell(exercise.id, exercise.language, code_of(answer.source))]
-        for needed in reversed(exercise.needs):
-            other = all_exercises()[needed]
-            given = submission.answer(other)
-            if given.trouble:
-                message = f"it needs {needed} first: {given.trouble}"
+        for needed in exercise.needs:
+            if trouble := submission.answer(all_exercises()[needed]).trouble:
+                message = f"it needs {needed} first: {trouble}"
                 return _finish(exercise, [Gate("compiles", "failed", message)], self)
-            cells.insert(0, Cell(needed, other.language, code_of(given.source)))
-        run = Run(
-            exercise=exercise,
-            cells=tuple(cells),
-            server=self.server,
-            device=self.device,
-            seed=self.seed,
-            public=self.public,
-            deadlines=self.deadlines,
-            speed_budget_s=self.speed_budget_s,
-        )
+        run = self.run_of(exercise, submission)
         passed = gates.pass_through(run, progress)
         if answer.note:
             # It may explain an error, and never takes an error's place.

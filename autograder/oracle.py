@@ -10,7 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -36,6 +36,8 @@ _NAN = {
     torch.float64: (0x7FF0_0000_0000_0000, 0x0008_0000_0000_0000),
 }
 
+_PUBLIC_SEED = 0
+
 
 def fresh_seed() -> int:
     """Draw a seed that nobody knows yet; short enough to be typed again."""
@@ -60,7 +62,11 @@ def cases_of(exercise: Exercise, seed: int, public: bool) -> Iterator[tuple[Case
 
 
 def draw(exercise: Exercise, case: Case, seed: int, purpose: str) -> Problem:
-    """Draw a case's values."""
+    """Draw a case's values: of a public one always the same.
+
+    What a known mistake puts out there is stored (``prints.py``).
+    """
+    seed = _PUBLIC_SEED if purpose.startswith("public") else seed
     return exercise.problem(case, generator_for(seed, exercise.id, purpose))
 
 
@@ -125,10 +131,21 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a case's outputs are right, and if not, which known mistakes fit."""
+    """Whether a case's outputs are right, and if not, which known mistakes fit.
+
+    Args:
+        wrong: the first output that is not right; ``None`` where all are.
+        near_misses: the simulated mistakes that give just these outputs.
+        outputs: what came back, by name.
+        bad: for each output, which of its elements are not right.
+        untouched: likewise, which still hold what they held before.
+    """
 
     wrong: Wrong | None = None
     near_misses: tuple[NearMiss, ...] = ()
+    outputs: Outputs = field(default_factory=dict)
+    bad: Outputs = field(default_factory=dict)
+    untouched: Outputs = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
@@ -156,30 +173,30 @@ def judge(
     """
     arguments = given(problem)
     reference = exercise.reference(arguments)
-    scales = _scales(exercise, arguments)
+    scales = scales_of(exercise, arguments)
     outputs = {
         name: from_bytes(data[name], out.dtype, out.shape)
         for name, out in problem.outputs.items()
     }
+    untouched = {n: _untouched(g, poisons.get(n, b"")) for n, g in outputs.items()}
+    bad: dict[str, torch.Tensor] = {}
     for name, got in outputs.items():
         right = is_right(
             got, reference[name], scales.get(name), exercise.tolerance, case
         )
-        untouched = _untouched(got, poisons.get(name, b""))
         # A NaN that was there before is no answer, even where NaN is right.
-        bad = ~right | untouched if got.dtype is not torch.bool else ~right
-        if bool(bad.any()):
-            wrong = _wrong(name, got, reference[name], bad, untouched)
-            read = _untouched(got, _quieted(poisons.get(name, b""), got.dtype))
-            read_first = bool(read.reshape(-1)[wrong.index])
-            wrong = replace(wrong, read_first=read_first)
-            among = exercise.near_misses if known is None else known
-            with _one_thread():
-                fitting = _near_misses(
-                    exercise, case, arguments, outputs, scales, among
-                )
-            return Verdict(wrong, fitting)
-    return Verdict()
+        bad[name] = ~right | untouched[name] if got.dtype is not torch.bool else ~right
+    first = next((name for name, where in bad.items() if bool(where.any())), None)
+    if first is None:
+        return Verdict(outputs=outputs, bad=bad, untouched=untouched)
+    got = outputs[first]
+    wrong = first_wrong(first, got, reference[first], bad[first], untouched[first])
+    read = _untouched(got, _quieted(poisons.get(first, b""), got.dtype))
+    wrong = replace(wrong, read_first=bool(read.reshape(-1)[wrong.index]))
+    among = exercise.near_misses if known is None else known
+    with _one_thread():
+        fitting = _near_misses(exercise, case, arguments, outputs, scales, among)
+    return Verdict(wrong, fitting, outputs, bad, untouched)
 
 
 def right_nevertheless(
@@ -191,7 +208,7 @@ def right_nevertheless(
     """
     arguments = given(problem)
     reference = exercise.reference(arguments)
-    scales = _scales(exercise, arguments)
+    scales = scales_of(exercise, arguments)
 
     def alike(mistaken: torch.Tensor, name: str, out: Output) -> bool:
         if mistaken.numel() != reference[name].numel():
@@ -224,22 +241,44 @@ def is_right(
     reference = reference.cpu().reshape(got.shape)
     if not got.dtype.is_floating_point:
         return got == reference.to(got.dtype)
-    facts = torch.finfo(got.dtype)
     exact = reference.double()
     # What the reference is in the output's own type: where it overflows there, the
     # same infinity is right.
     rounded = exact.to(got.dtype)
     magnitude = exact.abs() if scale is None else scale.cpu().double()
-    length = float(max(1, tolerance.length(case)))
-    relative = tolerance.factor * facts.eps * length**0.5
-    allowed = relative * magnitude.reshape(got.shape)
-    allowed = allowed + facts.smallest_normal * facts.eps
+    allowed = allowed_error(magnitude, got.dtype, tolerance, case).reshape(got.shape)
     # Inf - Inf is NaN, and no comparison with NaN holds: finite values only.
     near = (got.double() - exact).abs() <= allowed
     near &= torch.isfinite(got) & torch.isfinite(exact)
     same: torch.Tensor = (got == rounded) | (torch.isnan(got) & torch.isnan(exact))
     right: torch.Tensor = near | same
     return right
+
+
+def allowed_error(
+    magnitude: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance, case: Case
+) -> torch.Tensor:
+    """Return how far from right each element may be, where that is its magnitude."""
+    facts = torch.finfo(dtype)
+    length = float(max(1, tolerance.length(case)))
+    relative = tolerance.factor * facts.eps * length**0.5
+    allowed: torch.Tensor = relative * magnitude + facts.smallest_normal * facts.eps
+    return allowed
+
+
+def is_mistaken(
+    got: torch.Tensor,
+    mistaken: torch.Tensor,
+    scale: torch.Tensor | None,
+    tolerance: Tolerance,
+    case: Case,
+) -> torch.Tensor:
+    """Say for each element whether it is what a mistake gives, within the tolerance."""
+    if scale is not None:
+        # A mistake may be larger than what is right, and rounds accordingly.
+        own = mistaken.double().cpu().abs().nan_to_num(0.0, 0.0, 0.0)
+        scale = torch.maximum(scale.cpu().double(), own.reshape(scale.shape))
+    return is_right(got, mistaken, scale, tolerance, case)
 
 
 def _untouched(got: torch.Tensor, before: bytes) -> torch.Tensor:
@@ -258,13 +297,14 @@ def _quieted(before: bytes, dtype: torch.dtype) -> bytes:
     return element.to_bytes(dtype.itemsize, "little") * (len(before) // dtype.itemsize)
 
 
-def _wrong(
+def first_wrong(
     name: str,
     got: torch.Tensor,
     reference: torch.Tensor,
     bad: torch.Tensor,
     untouched: torch.Tensor,
 ) -> Wrong:
+    """Say where an output is first wrong, and what stands there."""
     flat = bad.reshape(-1)
     index = int(flat.nonzero()[0])
     expected = reference.cpu().reshape(-1)[index].to(got.dtype)
@@ -279,7 +319,8 @@ def _wrong(
     )
 
 
-def _scales(exercise: Exercise, arguments: Arguments) -> Mapping[str, torch.Tensor]:
+def scales_of(exercise: Exercise, arguments: Arguments) -> Mapping[str, torch.Tensor]:
+    """Return the magnitude that each output's rounding is relative to."""
     scale = exercise.tolerance.scale
     return scale(arguments) if scale else {}
 
@@ -310,12 +351,9 @@ def _near_misses(
     """Find the known mistakes that give just this output."""
 
     def alike(got: torch.Tensor, mistaken: torch.Tensor, name: str) -> bool:
-        scale = scales.get(name)
-        if scale is not None:
-            # A mistake may be larger than what is right, and rounds accordingly.
-            own = mistaken.double().cpu().abs().nan_to_num(0.0, 0.0, 0.0)
-            scale = torch.maximum(scale.cpu().double(), own.reshape(scale.shape))
-        return bool(is_right(got, mistaken, scale, exercise.tolerance, case).all())
+        return bool(
+            is_mistaken(got, mistaken, scales.get(name), exercise.tolerance, case).all()
+        )
 
     def fits(miss: NearMiss) -> bool:
         mistaken = miss.output(arguments)

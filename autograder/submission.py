@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
+from tokenize import COMMENT, TokenError, generate_tokens
 from typing import Literal, Protocol
 
-from autograder.exercise import Exercise
+from autograder.exercise import Exercise, Language
 from autograder.notebooks import (
     LARGEST_CELL,
     Notebook,
@@ -17,6 +18,7 @@ from autograder.notebooks import (
     read_notebook,
 )
 from autograder.slips import slips
+from kernelwright.emulator.source import mask
 
 REFERENCES = "solutions"
 
@@ -255,6 +257,21 @@ def code_of(source: str) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
+def code_alone(source: str, language: Language) -> str:
+    """Return a cell's text with its comments blanked."""
+    if language == "cuda":
+        return mask(source)
+    lines = source.splitlines(keepends=True)
+    try:
+        found = [t for t in generate_tokens(iter(lines).__next__) if t.type == COMMENT]
+    except (SyntaxError, TokenError):
+        return source
+    for token in found:
+        row, column = token.start
+        lines[row - 1] = lines[row - 1][:column] + "\n"
+    return "".join(lines)
+
+
 def _no_cell(exercise: Exercise, where: str, found: Iterable[str]) -> str:
     heading = "// exercise:" if exercise.language == "cuda" else "# exercise:"
     line = f"`{heading} {exercise.id}`"
@@ -297,6 +314,7 @@ __all__ = [
     "References",
     "Submission",
     "checked",
+    "code_alone",
     "code_of",
     "exercise_in",
     "is_cuda",

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from autograder.exercise import Case, Exercise, NearMiss, Problem, Value
+from autograder.exercise import Case, Exercise, NearMiss, Problem, Value, withheld
 from autograder.oracle import Verdict, draw, judge, poison
+from autograder.prints import judge_by_print
 from autograder.words import (
     not_by_kernels,
     not_its_own,
@@ -177,14 +178,12 @@ def try_case(
             return Tried(trouble=trouble, kind="return", problem=problem)
     if [len(piece) for piece in data] != sizes:
         return Tried(trouble="it gave no outputs", kind="return", problem=problem)
-    verdict = judge(
-        exercise,
-        case,
-        problem,
-        dict(zip(problem.outputs, data, strict=True)),
-        poisons,
-        known,
-    )
+    made = dict(zip(problem.outputs, data, strict=True))
+    if exercise.reference is withheld:
+        number = int(purpose.removeprefix("public "))
+        verdict = judge_by_print(exercise, number, problem, made)
+    else:
+        verdict = judge(exercise, case, problem, made, poisons, known)
     if any(data) and _asks_for_triton(exercise):
         trouble = not_by_kernels(answer, exercise.name, verdict.right)
         if trouble:

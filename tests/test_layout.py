@@ -66,11 +66,16 @@ def test_chapters_are_numbered_from_one_without_a_gap() -> None:
 
 @pytest.mark.parametrize("stem", [stem for _, stem in chapter_stems()])
 def test_a_stem_is_the_same_everywhere(stem: str) -> None:
-    solution = [f"solutions/{stem}.py", f"solutions/{stem}/__init__.py"]
-    assert any((ROOT / path).exists() for path in solution), f"wanted one of {solution}"
-    wanted = [
+    either = [f"solutions/{stem}.py", f"solutions/{stem}/__init__.py"]
+    assert any((ROOT / path).exists() for path in either), f"wanted one of {either}"
+    # A chapter's folder, or what it was before there were folders.
+    folder, *older = (
+        f"autograder/exercises/{stem}/__init__.py",
         f"autograder/exercises/{stem}.py",
         f"autograder/wrong/{stem}",
+    )
+    wanted = [
+        *([folder] if (ROOT / folder).exists() else older),
         f"tests/solutions/test_{stem}.py",
         f"benchmarks/{stem}.py",
     ]
@@ -80,8 +85,9 @@ def test_a_stem_is_the_same_everywhere(stem: str) -> None:
 
 def test_every_stem_has_a_chapter() -> None:
     stems = {stem for _, stem in chapter_stems()}
-    exercises = (ROOT / "autograder" / "exercises").glob("[!_]*.py")
-    assert {path.stem for path in exercises} == stems
+    room = ROOT / "autograder" / "exercises"
+    folders = {path.parent.name for path in room.glob("*/__init__.py")}
+    assert folders | {path.stem for path in room.glob("[!_]*.py")} == stems
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autograder.authoring.chapters import ChapterError, chapter_files
+from autograder.authoring.mistakes import MistakeError, record_of
 from autograder.authoring.notebooks import (
     Edition,
     Written,
@@ -15,11 +16,15 @@ from autograder.authoring.notebooks import (
     write_chapter,
     write_solved,
 )
+from autograder.authoring.prints import PrintError, write_prints
 from autograder.authoring.regions import ROOT, RegionError
 from autograder.authoring.release import ReleaseError, release
 from autograder.authoring.results import ResultsError
 from autograder.authoring.runs import run_notebooks
 from autograder.authoring.update import update_notebook
+from autograder.exercises import all_exercises
+from autograder.judge import Judge
+from autograder.prints import path_of
 
 _SAYS = {
     "written": "written",
@@ -98,6 +103,29 @@ def _nbval(arguments: argparse.Namespace, edition: Edition) -> int:
     return run_notebooks(arguments.chapters, edition, arguments.out)
 
 
+def _mistakes(arguments: argparse.Namespace, edition: Edition) -> int:
+    asked = [
+        one
+        for one in all_exercises().values()
+        if arguments.only in ("", one.id, one.stem) and record_of(one).exists()
+    ]
+    if not asked:
+        print(f"no exercise or chapter {arguments.only!r} has records of mistakes")
+        return 1
+    failed = 0
+    with Judge(seed=0, device="cpu", public=True) as judge:
+        for exercise in asked:
+            try:
+                count = write_prints(exercise, judge)
+            except (MistakeError, PrintError) as error:
+                print(f"error: {error}", file=sys.stderr)
+                failed += 1
+                continue
+            size = path_of(exercise).stat().st_size / 1024
+            print(f"{exercise.id}: {count} prints, {size:.1f} KB")
+    return 1 if failed else 0
+
+
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Edition], int]] = {
     "notebooks": _notebooks,
     "check": _check,
@@ -105,6 +133,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Edition], int]] = {
     "solved": _solved,
     "release": _release,
     "nbval": _nbval,
+    "mistakes": _mistakes,
 }
 
 
@@ -119,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
         "update": "write the newest notebooks, with the learner's exercise cells",
         "solved": "write solved notebooks into a folder",
         "release": "write the student edition: no solutions, answers, hidden cases",
+        "mistakes": "run the known mistakes and write what they put out",
         "nbval": "run every notebook, untouched and solved",
     }
     for name, words in helps.items():
@@ -131,6 +161,8 @@ def _parser() -> argparse.ArgumentParser:
                 action="store_true",
                 help="write notebooks anew that differ only by their outputs, too",
             )
+        if name == "mistakes":
+            one.add_argument("--only", default="", help="a chapter or an exercise")
         if name in ("solved", "nbval"):
             one.add_argument("--out", type=Path, default=ROOT / "_build/solved")
         if name == "release":

@@ -25,6 +25,10 @@ _LEFT_OUT = (
     "CONTRIBUTING.md",
 )
 _KEPT = ("benchmarks/results/",)
+# Of a chapter's exercises: hidden cases, mistakes as edits of the answer, the answer.
+_LEFT_OUT_OF_A_CHAPTER = re.compile(
+    r"autograder/exercises/\w+/(hidden\.py|\w+\.toml|\w+\.cu)"
+)
 _NO_SOLUTIONS = '"""The student edition has no solutions."""\n'
 _CODE_CELL = re.compile(r"^```\{code-cell\}[^\n]*\n.*?^```[ \t]*\n", re.M | re.S)
 _FOR_TEACHERS = re.compile(
@@ -93,6 +97,8 @@ def _goes_along(name: str) -> bool:
     path = PurePosixPath(name).as_posix()
     if path.startswith("chapters/") and path.endswith(".ipynb"):
         return False  # made anew, from the chapter without its answers
+    if _LEFT_OUT_OF_A_CHAPTER.fullmatch(path):
+        return False
     return path.startswith(_KEPT) or not path.startswith(_LEFT_OUT)
 
 

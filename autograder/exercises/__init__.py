@@ -1,15 +1,42 @@
-"""The exercises of the course, one module a chapter, found by their stem."""
+"""The exercises of the course, one folder a chapter, found by its stem."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from autograder.exercise import Exercise
 
 _CHAPTERS = Path(__file__).resolve().parents[2] / "chapters"
+
+
+def chapter(package: str, *exercises: Exercise) -> tuple[Exercise, ...]:
+    """Return a chapter's exercises with their stem and what its ``hidden.py`` holds.
+
+    ``HIDDEN`` there has what an exercise's declaration leaves out, by exercise: what
+    draws its ``hidden`` cases; the ``reference``, and the ``tolerance`` that is made of
+    it, where they would give the answer away. A release leaves the file out.
+
+    Args:
+        package: the chapter's, whose last name is the stem.
+        exercises: in the order of the chapter.
+    """
+    stem = package.rpartition(".")[2]
+    fields: dict[str, dict[str, Any]] = {}
+    if importlib.util.find_spec(f"{package}.hidden") is not None:
+        fields = importlib.import_module(f"{package}.hidden").HIDDEN
+        known = {exercise.id for exercise in exercises}
+        if fields.keys() != known:
+            raise ValueError(
+                f"{package}.hidden is of {', '.join(fields)}; wanted each of "
+                f"{', '.join(known)}"
+            )
+    return tuple(replace(one, stem=stem, **fields.get(one.id, {})) for one in exercises)
 
 
 @cache

@@ -8,12 +8,15 @@ from functools import partial
 import pytest
 import torch
 
-from autograder.authoring.mistakes import WRONG, Mistake, mistakes
+from autograder.authoring.mistakes import WRONG, Mistake, mistakes, record_of
+from autograder.authoring.prints import made_of
 from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Case, Exercise, Output
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
 from autograder.oracle import cases_of, draw, given, is_right
+from autograder.prints import EXERCISES as RECORDS
+from autograder.prints import prints_of
 from autograder.submission import Cells, References
 from autograder.trial import Deadlines
 
@@ -79,7 +82,10 @@ def test_a_wrong_answer_earns_its_own_message(
         name: cell_source(EXERCISES[name], solved=True) for name in exercise.needs
     }
     result = patient.grade(exercise, Cells({**needed, exercise.id: mistake.cell}))
-    assert not result.passed and mistake.expect in result.message, result.message
+    assert not result.passed and mistake.says in result.message, result.message
+    if mistake.gate not in ("", "any"):
+        failed = next(gate for gate in result.gates if gate.status != "passed")
+        assert failed.name == mistake.gate
     counted = result.gate("counts")
     earned = {part.name: part.earned for part in result.parts}
     if counted is None:
@@ -99,17 +105,26 @@ def test_it_has_at_least_three_wrong_answers(exercise: Exercise) -> None:
 
 
 def test_every_wrong_answer_belongs_to_an_exercise() -> None:
-    wanted = {f"{e.stem}/{e.id}" for e in EXERCISES.values()}
-    found = {
-        str(
-            (
-                path.parent if path.suffix in (".cu", ".py") else path.with_suffix("")
-            ).relative_to(ROOT / WRONG)
-        )
-        for path in (ROOT / WRONG).rglob("*.*")
-        if path.suffix in (".cu", ".py", ".toml")
-    }
-    assert found == wanted
+    known = {f"{e.stem}/{e.id}" for e in EXERCISES.values()}
+    records = {path.relative_to(RECORDS) for path in RECORDS.glob("*/*.toml")}
+    files = (ROOT / WRONG).rglob("*.*")
+    older = {path.relative_to(ROOT / WRONG) for path in files}
+    for path in records | older:
+        # wrong/<stem>/<id>.toml, or wrong/<stem>/<id>/<name>.cu
+        assert "/".join(path.with_suffix("").parts[:2]) in known, path
+
+
+@each
+def test_prints_are_made_of_what_stands_there(exercise: Exercise) -> None:
+    if not record_of(exercise).exists():
+        return
+    prints = prints_of(exercise)
+    assert prints is not None and prints.made_of == made_of(exercise), (
+        f"run `make mistakes ONLY={exercise.id}`"
+    )
+    for number, case in enumerate(exercise.cases):
+        problem = draw(exercise, case, SEED, f"public {number}")
+        assert prints.hold(number, exercise, case, problem), case.name
 
 
 def _lower(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

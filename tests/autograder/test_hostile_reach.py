@@ -64,9 +64,10 @@ def test_the_users_own_cache_is_out_of_reach(grade_both: GradeBoth) -> None:
 
 SECRETS = {
     "solutions": "kernelwright/../solutions/__init__.py",
-    "answers": "autograder/answers/vector_add/scale_offset.cu",
+    "answers": "autograder/exercises/vector_add/scale_offset.cu",
     "exercises": "autograder/exercises/__init__.py",
-    "wrong": "autograder/wrong/vector_add/vector_add.toml",
+    "mistakes": "autograder/exercises/vector_add/vector_add.toml",
+    "prints": "autograder/exercises/vector_add/prints/vector_add.json",
     "tests": "tests/autograder/test_hostile_reach.py",
     "history": ".git/HEAD",
     "oracle": "autograder/oracle.py",

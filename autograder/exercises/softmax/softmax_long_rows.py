@@ -1,0 +1,101 @@
+"""A row in pieces: many programs a row, whose pairs are put together."""
+
+from __future__ import annotations
+
+import torch
+
+from autograder.exercise import Case, Count, Exercise, Output, Problem
+from autograder.exercises.softmax.shared import (
+    PRELUDE,
+    TOLERANCE,
+    draw_rows,
+    in_triton,
+    rows_case,
+    softmax,
+    timed,
+)
+
+HALF = torch.float16
+PIECE = 4096  # columns of one program, as the stub says
+
+
+def _draw_long(case: Case, generator: torch.Generator) -> torch.Tensor:
+    x = draw_rows(case, generator)
+    if case.regime == "masked":  # a whole piece of the first row
+        x[0, :PIECE] = -torch.inf
+    return x
+
+
+def _long_problem(case: Case, generator: torch.Generator) -> Problem:
+    x = _draw_long(case, generator)
+    return Problem({"x": x}, {"out": Output(tuple(x.shape), case.dtype)})
+
+
+# 2 rows of 8,192 floats, two pieces each: read twice, and a pair for each piece, which
+# both programs of the row read.
+_LONG_BYTES = 2 * 8192 * 4
+_PAIRS = 2 * 2 * 2 * 4
+
+SOFTMAX_LONG_ROWS = Exercise(
+    id="softmax_long_rows",
+    title="A row in pieces",
+    kind="core",
+    points=20,
+    language="python",
+    entry="function",
+    name="softmax_long_rows",
+    source="solutions/softmax/long_rows.py",
+    goal="Split each row among many programs: one kernel leaves a maximum and a total "
+    "of each piece, a second puts them together and writes.",
+    requirements=(
+        "x is (rows, columns), contiguous, fp32 or fp16; out is like x; pieces of "
+        "4,096 columns, the last one shorter.",
+        "`piece_kernel` leaves (maximum, total) of its piece: (-inf, 0) where all of "
+        "it is -inf.",
+        "`combine_kernel` brings the totals of all pieces to the row's maximum.",
+        "x is loaded twice, once by each kernel.",
+    ),
+    problem=_long_problem,
+    reference=softmax,
+    cases=(
+        rows_case(2, 8192),
+        rows_case(2, 10_000, "growing"),
+        rows_case(6, 5000, "masked"),
+        rows_case(2, 4097, "far"),
+        rows_case(3, 100),
+        rows_case(1, 20_000, "growing", HALF),
+        rows_case(2, 1),
+        rows_case(0, 5000),
+    ),
+    tolerance=TOLERANCE,
+    hints=(
+        "The pair of a piece is what a thread kept in softmax_online. Who can merge "
+        "them, when the first kernel's programs do not wait for each other?",
+        "piece_kernel: maximum, and the sum of exp(x - maximum), with 0 in the place "
+        "of a maximum of -inf. combine_kernel: the largest of maxima, and totals "
+        "brought to it. Both have a program for each row and piece.",
+        "maximum = tl.max(maxima, 0); total = tl.sum(totals * tl.exp(maxima - "
+        "maximum), 0); out = tl.exp(x - maximum) / total. The grid of both is (rows, "
+        "pieces), and ROOM=triton.next_power_of_2(pieces).",
+    ),
+    onward="Few rows and many pieces, or many rows and none: where would you change?",
+    counts=(
+        Count(
+            "bytes",
+            "global",
+            "load",
+            at_most=1.05 * 2 * _LONG_BYTES,
+            ideal=2 * _LONG_BYTES + 2 * _PAIRS,
+        ),
+        Count(
+            "bytes",
+            "global",
+            "store",
+            at_most=1.05 * _LONG_BYTES,
+            ideal=_LONG_BYTES + _PAIRS,
+        ),
+    ),
+    structure=(in_triton("tl.max", "tl.sum"),),
+    speed=timed(4096, 65536, {"bronze": 0.35, "silver": 0.48, "gold": 0.58}),
+    prelude=PRELUDE,
+)
