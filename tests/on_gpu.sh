@@ -15,7 +15,7 @@ dry="${DRY:-}"
 steps() {
   cat <<'EOF'
 probe            25 40 which versions of Python, torch, Triton, CuPy, nvcc, ncu, pytest
-tune-softmax    165 60 the settings of softmax's launch, each beside today's
+sweep-softmax   165 80 the settings of softmax's launch, each beside today's
 launch           40 12 what a launch costs the CPU
 softmax-tests   150 12 all tests of softmax: many choose the GPU without its mark
 softmax-bench   150 60 softmax beside eager and torch.compile, held against its floors
@@ -39,7 +39,7 @@ batches() {
 batch1 attention-bench tests
 batch2 speed-gold
 batch3 speed-cheaters softmax-tests
-batch4 probe tune-softmax launch unmarked-tests attention-counters softmax-counters
+batch4 probe sweep-softmax launch unmarked-tests attention-counters softmax-counters
 batch5 softmax-bench softmax-grade columns
 EOF
 }
@@ -71,9 +71,7 @@ run_of() {
   local grade=(make --no-print-directory grade "PYTHON=$PYTHON" SUBMISSION=solutions)
   case "$1" in
     probe) run=("$PYTHON" -c "$probe") ;;
-    tune-softmax)
-      run=("$PYTHON" -m benchmarks._tune_softmax --seconds 150 --out "$room")
-      ;;
+    sweep-softmax) run=("$PYTHON" -m benchmarks.sweep_softmax) ;;
     launch) run=("$PYTHON" -m benchmarks.launch --check) ;;
     softmax-tests) run=("${pytest[@]}" $solutions/test_softmax.py) ;;
     softmax-bench) run=("$PYTHON" -m benchmarks.softmax --check) ;;
