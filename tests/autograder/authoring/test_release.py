@@ -158,6 +158,19 @@ def test_no_hidden_case_is_in_the_student_edition(student: Path) -> None:
     assert full > 0
 
 
+def test_of_a_chapters_mistakes_only_what_they_put_out_goes_along(
+    student: Path,
+) -> None:
+    room = student / "autograder/exercises/softmax"
+    names = {path.name for path in room.iterdir()}
+    assert {"online_update.py", "prints", "shared.py"} <= names
+    assert not any(
+        name.endswith((".toml", ".cu")) or "hidden" in name for name in names
+    )
+    kept = (room / "prints/online_update.json").read_text()
+    assert "The total holds these values alone" in kept and "edits" not in kept
+
+
 def test_the_student_editions_chapters_run(student: Path) -> None:
     """Run chapter 1 there with no solutions on the path, and its checks answer."""
     code = (
