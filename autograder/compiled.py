@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from autograder.kernels import kernels_only
 from autograder.results import Gate
-from autograder.run import Run
 from autograder.words import clean, trouble_message, whole
 from autograder.worker.wire import Header
 from autograder.workers import WorkerEnded
+
+if TYPE_CHECKING:
+    from autograder.run import Run
 
 _MOST = 12
 # What the compiler makes of a name that an exercise asks for.

@@ -5,20 +5,23 @@ Nothing here changes a verdict: where a question cannot be answered, less is sai
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from autograder.exercise import Case
-from autograder.run import Run
 from autograder.trial import Cell, Tried, pack_problem, prepare, try_case
 from autograder.worker.wire import Header
 from autograder.workers import SMALLEST, WorkerEnded
+
+if TYPE_CHECKING:
+    from autograder.run import Run
 
 
 def writer_of(run: Run, tried: Tried) -> list[list[int]] | None:
     """Ask a fresh worker which block and thread wrote the first wrong element."""
     problem, verdict = tried.problem, tried.verdict
-    if run.exercise.language != "cuda" or run.exercise.entry != "kernel":
-        return None
     assert problem is not None and verdict is not None and verdict.wrong is not None
-    header, blobs = pack_problem(run.exercise, problem, tried.poisons, "cpu")
+    header, blobs = pack_problem(run, problem, tried.poisons, "cpu")
     header |= {
         "op": "blame",
         "source": run.cells[-1].source,
@@ -36,24 +39,11 @@ def writer_of(run: Run, tried: Tried) -> list[list[int]] | None:
 
 def emulator_says(run: Run, case: Case, purpose: str) -> str:
     """Try a case that a GPU gave up on under the emulator, which names the line."""
-    if run.device == "cpu" or run.exercise.language != "cuda":
-        return ""
     with run.server.spawn() as worker:
         try:
-            trouble = prepare(
-                worker, run.exercise, run.cells, run.deadlines, backend="emulator"
-            )
-            if trouble is not None:
+            if prepare(run, worker, backend="emulator") is not None:
                 return ""
-            tried = try_case(
-                worker,
-                run.exercise,
-                case,
-                seed=run.seed,
-                purpose=purpose,
-                device="cpu",
-                deadlines=run.deadlines,
-            )
+            tried = try_case(replace(run, device="cpu"), worker, case, purpose)
         except WorkerEnded:
             return ""
     return f" The emulator says: {tried.trouble}" if tried.trouble else ""

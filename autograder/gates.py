@@ -7,22 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from autograder.branches import two_programs
 from autograder.counts import check_counts
-from autograder.evidence import emulator_says, toolchain_is_missing, writer_of
+from autograder.evidence import toolchain_is_missing
 from autograder.oracle import cases_of
 from autograder.picture import picture
 from autograder.recognise import EXPLORE_S, known_mistake
 from autograder.results import Gate, GateStatus
 from autograder.run import Run
 from autograder.sound import check_sound
-from autograder.structure import check_structure
 from autograder.traces import Trace
-from autograder.trial import (
-    Cell,
-    Tried,
-    prepare,
-)
+from autograder.trial import Tried, prepare
 from autograder.words import (
     clean,
     trouble_message,
@@ -41,26 +35,23 @@ _FINE = ("passed", "not checked", "not measured")
 def pass_through(run: Run, progress: Progress) -> list[Gate]:
     """Take an answer through every gate that can be judged here."""
     progress("compiling")
-    if run.device == "cpu" and run.exercise.language == "cuda":
-        said = next(filter(None, (two_programs(c.source) for c in run.cells)), "")
-        if said:
-            words = {"words": "two programs in one"}
-            return [Gate("compiles", "failed", said, words)]
+    if refused := run.kind.refusal(run):
+        return [refused]
     passed, trace = _compile_and_try(run, progress)
     if not _fine(passed):
         return passed
     # What must stand in the machine code is part of being right, as the counts are
-    # not: it is asked first. The emulator takes more of C++ than a GPU does.
-    unseen = run.device == "cpu" and run.exercise.language == "cuda"
-    if run.exercise.structure or unseen:
+    # not: it is asked first.
+    if run.kind.has_structure(run):
         progress("reading its machine code")
-        passed.append(check_structure(run, trace))
+        passed.append(run.kind.structure(run, trace))
         if not _fine(passed):
             return passed
     if run.exercise.counts:
         passed.append(check_counts(run.exercise, trace))
-    # That there is no GPU is said in any case.
-    if run.exercise.speed is not None and (_fine(passed) or run.device != "cuda"):
+    # What cannot be measured is said in any case.
+    asked = run.exercise.speed is not None
+    if asked and (_fine(passed) or run.kind.unmeasured(run.device)):
         progress("timing")
         passed.append(_fast(run))
     return passed
@@ -75,7 +66,7 @@ def _compile_and_try(run: Run, progress: Progress) -> tuple[list[Gate], Trace | 
     worker = run.server.spawn()
     with worker:
         try:
-            trouble = prepare(worker, run.exercise, run.cells, run.deadlines)
+            trouble = prepare(run, worker)
         except WorkerEnded as ended:
             gate = Gate("compiles", ended.status, ended.message)
             worker.end()
@@ -184,14 +175,14 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
         except WorkerEnded as ended:
             run.cases.append((name, False))
             message = f"With {name}: {ended.message}."
-            message += emulator_says(run, case, purpose)
+            message += run.kind.emulator_says(run, case, purpose)
             return Gate("right", ended.status, message)
         run.cases.append((name, tried.right))
         if tried.right:
             continue
         if tried.trouble:
             asked = tried.kind in ("fault", "timeout")
-            more = emulator_says(run, case, purpose) if asked else ""
+            more = run.kind.emulator_says(run, case, purpose) if asked else ""
             return Gate(
                 "right",
                 "timeout" if tried.kind == "timeout" else "failed",
@@ -210,7 +201,7 @@ def _wrong_gate(
     assert tried.verdict is not None and tried.verdict.wrong is not None
     wrong = tried.verdict.wrong
     untouched = bool(wrong.untouched[wrong.index])
-    writer = None if untouched else writer_of(run, tried)
+    writer = None if untouched else run.kind.writer(run, tried)
     where = wrong_message(wrong, name, writer_words(writer) if writer else "")
     detail: dict[str, Any] = {
         "case": name,
@@ -231,24 +222,17 @@ def _wrong_gate(
 
 
 def _fast(run: Run) -> Gate:
-    """Have the answer timed against its peer: on a GPU only, and only if right."""
-    if run.device != "cuda":
-        return Gate("fast", "not measured", "speed is measured on a GPU only")
+    """Have the answer timed against its peer, where that can be done."""
+    if unmeasured := run.kind.unmeasured(run.device):
+        return Gate("fast", "not measured", unmeasured)
     from autograder.speed import judge_speed
 
     verdict = judge_speed(
         run.exercise,
-        [_with_magic(cell) for cell in run.cells],
+        run.cells,
         seed=run.seed,
         budget_s=run.speed_budget_s,
         server=run.server,
     )
     detail = verdict.to_json()
     return Gate("fast", verdict.status, clean(verdict.message), detail)
-
-
-def _with_magic(cell: Cell) -> str:
-    """Return a cell as it stood in the notebook, for the speed gate's own worker."""
-    if cell.language != "cuda":
-        return cell.source
-    return "%%cuda" + cell.source if cell.source.startswith("\n") else cell.source

@@ -14,11 +14,12 @@ from typing import cast
 from autograder import gates
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
+from autograder.kinds import kind_of
+from autograder.languages import code_of
 from autograder.oracle import fresh_seed
 from autograder.results import Gate, Part, Result, Status
 from autograder.run import Run
-from autograder.sound import traceable
-from autograder.submission import Submission, code_of
+from autograder.submission import Submission
 from autograder.trial import Cell, Deadlines
 from autograder.words import clean
 from autograder.workers import ForkServer, InfrastructureError, Limits
@@ -231,6 +232,7 @@ def _parts(exercise: Exercise, passed: list[Gate], device: str) -> tuple[Part, .
         for name in needed
     )
     broken = any(g.status == "infrastructure error" for g in passed)
+    kind = kind_of(exercise)
     parts: list[Part] = []
     for name, share in shares.items():
         points = round(exercise.points * share / total, 2)
@@ -241,8 +243,8 @@ def _parts(exercise: Exercise, passed: list[Gate], device: str) -> tuple[Part, .
             gate = by_name.get("counts" if name == "counts" else "fast")
             # What could have been counted or timed here is lost with what failed
             # before it.
-            lost = name == "counts" and traceable(exercise)
-            lost |= name == "speed" and device == "cuda"
+            lost = name == "counts" and kind.traced
+            lost |= name == "speed" and not kind.unmeasured(device)
             earned = _earned(gate, points, lost and not broken)
         parts.append(Part(name, points, earned))
     return tuple(parts)

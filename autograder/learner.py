@@ -19,6 +19,7 @@ from typing import Any
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
+from autograder.languages import SYNTAX
 from autograder.notebooks import exercise_in
 from autograder.recorder import recorder
 from autograder.show import CheckResult, Hint, Notice
@@ -125,7 +126,7 @@ def _cells_for(exercise: Exercise, answer: object) -> tuple[dict[str, str], str]
 
 def _without_line(exercise: Exercise, named: str | None) -> str:
     """Say that a cell was judged that ``make grade`` will not find."""
-    line = f"`{'//' if exercise.language == 'cuda' else '#'} exercise: {exercise.id}`"
+    line = f"`{SYNTAX[exercise.language].line(exercise.id)}`"
     if named is None:
         found, mend = f"has no {line} line", f"Put {line} at its head"
     else:
@@ -142,12 +143,12 @@ def _source_of(answer: object, exercise: Exercise) -> str:
     """Return the text that an object was made from, where it can be had."""
     if isinstance(answer, str):
         return ""
-    if exercise.language == "cuda":
+    if magic := SYNTAX[exercise.language].magic:
         source = getattr(answer, "source", "")
         if not isinstance(source, str) or not source:
             return ""
         # A notebook's cell has its magic line blanked: it goes back where it was.
-        return f"%%cuda{source}" if source.startswith("\n") else f"%%cuda\n{source}"
+        return f"{magic}{source}" if source.startswith("\n") else f"{magic}\n{source}"
     target: Any = getattr(answer, "fn", answer)
     try:
         # The cell or file as a whole: a function needs the helpers beside it.

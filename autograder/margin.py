@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from autograder.submission import code_of
+from autograder.languages import code_of
 from autograder.words import clean
 
 _MOST_LINES = 24

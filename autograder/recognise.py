@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from autograder.exercise import Case, NearMiss, Problem
+from autograder.languages import code_alone
 from autograder.oracle import draw, right_nevertheless
 from autograder.prints import Print, Prints, prints_of
 from autograder.run import Run
-from autograder.submission import code_alone
 from autograder.trial import Tried
 from autograder.workers import Worker, WorkerEnded
 

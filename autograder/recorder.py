@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from autograder.languages import code_of
 from autograder.notebooks import exercise_in
 
 
@@ -67,7 +68,7 @@ def recorder() -> Recorder:
 
 def _bare(source: str) -> str:
     """Return a cell's text without its magic line, as a kernel remembers it."""
-    return source.strip().removeprefix("%%cuda").strip()
+    return code_of(source).strip()
 
 
 def _history(shell: Any) -> list[str]:

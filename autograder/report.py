@@ -10,10 +10,10 @@ from html import escape
 from importlib.resources import files
 
 from autograder import margin
+from autograder.languages import code_of
 from autograder.picture import svg
 from autograder.points import MARKS, UNTRIED, correct_words, out_of, part_words
 from autograder.results import Gate, Record, Result
-from autograder.submission import code_of
 from autograder.table import chapters, summary
 from autograder.words import clean
 

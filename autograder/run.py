@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autograder.exercise import Case, Exercise, NearMiss
+from autograder.kinds import Kind, kind_of
 from autograder.link import Worker
 from autograder.trial import Cell, Deadlines, Tried, try_case
 from autograder.workers import ForkServer
@@ -28,6 +29,11 @@ class Run:
     printed: str = ""
     kernels: list[Any] = field(default_factory=list)
 
+    @property
+    def kind(self) -> Kind:
+        """The kind of answer that the exercise asks for."""
+        return kind_of(self.exercise)
+
     def try_case(
         self,
         worker: Worker,
@@ -36,15 +42,6 @@ class Run:
         known: Sequence[NearMiss] | None = None,
     ) -> Tried:
         """Try one case in a worker that holds the answer."""
-        tried = try_case(
-            worker,
-            self.exercise,
-            case,
-            seed=self.seed,
-            purpose=purpose,
-            device=self.device,
-            deadlines=self.deadlines,
-            known=known,
-        )
+        tried = try_case(self, worker, case, purpose, known)
         self.kernels += [kind for kind in tried.kernels if kind not in self.kernels]
         return tried

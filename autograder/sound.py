@@ -11,12 +11,12 @@ from typing import Any
 
 from autograder.counts import figures
 from autograder.evidence import toolchain_is_missing
-from autograder.exercise import Case, Exercise
+from autograder.exercise import Case
 from autograder.oracle import cases_of, draw
 from autograder.results import Gate
 from autograder.run import Run
 from autograder.traces import Found, NoTrace, Trace, read_trace
-from autograder.trial import limits, pack_problem, poisons_for, prepare
+from autograder.trial import pack_problem, poisons_for, prepare
 from autograder.words import trouble_message
 from autograder.worker.wire import Header
 from autograder.workers import Worker, WorkerEnded
@@ -33,14 +33,6 @@ _LAST = ("out of bounds", "unmapped access", "deadlock", "timeout")
 _NOTHING = "nothing in it is a kernel that could be traced"
 
 
-def traceable(exercise: Exercise) -> bool:
-    """Say whether what an exercise asks for can be traced."""
-    if exercise.language == "cuda":
-        return exercise.entry == "kernel"
-    # Triton is watched in its interpreter, on a machine with a GPU too.
-    return "import triton" in exercise.prelude
-
-
 def check_sound(run: Run, worker: Worker) -> tuple[Gate, Trace | None]:
     """Trace the public cases; the first problem fails.
 
@@ -51,15 +43,13 @@ def check_sound(run: Run, worker: Worker) -> tuple[Gate, Trace | None]:
     Returns:
         The gate, and the first case's trace, which the counts are read from.
     """
-    if not traceable(run.exercise):
+    if not run.kind.traced:
         return Gate("sound", "not checked", _NOTHING), None
     if run.device == "cpu":
         return _trace_all(run, worker)
     with run.server.spawn() as other:
         try:
-            trouble = prepare(
-                other, run.exercise, run.cells, run.deadlines, backend="emulator"
-            )
+            trouble = prepare(run, other, backend="emulator")
         except WorkerEnded as ended:
             return Gate(
                 "sound", ended.status, f"On the emulator: {ended.message}"
@@ -120,20 +110,15 @@ def _trace_all(run: Run, worker: Worker) -> tuple[Gate, Trace | None]:
 def _ask(run: Run, worker: Worker, case: Case, purpose: str) -> Header:
     """Have one case traced."""
     problem = draw(run.exercise, case, run.seed, purpose)
-    poisons = poisons_for(run.exercise, problem, run.seed)
-    header, blobs = pack_problem(run.exercise, problem, poisons, "cpu")
+    poisons = poisons_for(run, problem)
+    header, blobs = pack_problem(run, problem, poisons, "cpu")
     header |= {
         "op": "trace",
         "unwritten": sorted(poisons),
         "deadline_s": run.deadlines.kernel,
+        **run.kind.limits(run.deadlines),
     }
-    if run.exercise.language == "cuda":
-        # The first trace compiles the source again, with its accesses recorded; what
-        # it then runs is stopped by the emulator.
-        seconds = run.deadlines.prepare + run.deadlines.case
-    else:
-        seconds = run.deadlines.case_end
-        header |= limits(run.deadlines)
+    seconds = run.kind.trace_s(run.deadlines)
     answer, _ = worker.ask(header, blobs, deadline_s=seconds, sizes=())
     return answer
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
 from autograder.compiled import compiled_kernels
 from autograder.evidence import toolchain_is_missing
 from autograder.exercise import Structure
 from autograder.results import Gate
-from autograder.run import Run
 from autograder.traces import Trace
 from autograder.words import trouble_message
 from autograder.worker.wire import Header
 from autograder.workers import WorkerEnded
 
+if TYPE_CHECKING:
+    from autograder.run import Run
 
-def check_structure(run: Run, trace: Trace | None) -> Gate:
+
+def check_machine_code(run: Run, trace: Trace | None) -> Gate:
     """Read the machine code that the real compiler makes of the answer.
 
     What stands in it must also have run: in the first case, as the trace saw it.
     """
-    if run.exercise.language == "python":
-        return _names(run)
     asked = run.exercise.structure or (Structure(),)
     for wanted in asked:
         request: Header = {
@@ -89,7 +90,7 @@ _NO_SPACE = (
 )
 
 
-def _names(run: Run) -> Gate:
+def check_names(run: Run) -> Gate:
     """Read which names a Python answer uses: a kernel is to be written, not avoided.
 
     This is for a learner who took a short cut; it is no wall against a cheat.

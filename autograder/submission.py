@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from tokenize import COMMENT, TokenError, generate_tokens
-from typing import Literal, Protocol
+from typing import Protocol
 
-from autograder.exercise import Exercise, Language
+from autograder.exercise import Exercise
+from autograder.languages import SYNTAX, code_of, language_of
 from autograder.notebooks import (
     LARGEST_CELL,
     Notebook,
@@ -18,7 +18,6 @@ from autograder.notebooks import (
     read_notebook,
 )
 from autograder.slips import slips
-from kernelwright.emulator.source import mask
 
 REFERENCES = "solutions"
 
@@ -226,12 +225,13 @@ def checked(source: str, exercise: Exercise) -> Answer:
             trouble=f"the cell of {exercise.id} is empty. Write your answer there; "
             "the chapter's page shows what the cell was given with."
         )
-    language: Literal["cuda", "python"] = "cuda" if is_cuda(source) else "python"
+    language = language_of(source)
     if language != exercise.language:
+        asked, given = SYNTAX[exercise.language], SYNTAX[language]
         wanted = (
-            "begin with %%cuda"
-            if exercise.language == "cuda"
-            else "be Python, without %%cuda"
+            f"begin with {asked.magic}"
+            if asked.magic
+            else f"be {asked.title}, without {given.magic}"
         )
         return Answer(trouble=f"the cell of {exercise.id} must {wanted}.")
     # Lines are counted with the magic line, as the notebook shows them.
@@ -239,47 +239,14 @@ def checked(source: str, exercise: Exercise) -> Answer:
     return Answer(source=source, note=note)
 
 
-def is_cuda(source: str) -> bool:
-    """Say whether a cell is CUDA C++."""
-    return source.lstrip().startswith("%%cuda")
-
-
-def code_of(source: str) -> str:
-    """Return a cell's text with its magic line blanked: lines keep their numbers."""
-    lines = source.split("\n")
-    for number, line in enumerate(lines):
-        if line.strip():
-            if line.lstrip().startswith("%%cuda"):
-                lines[number] = ""
-            break
-    # As the notebook's magic hands it over: one text, one place in the cache.
-    text = "\n".join(lines)
-    return text if text.endswith("\n") else text + "\n"
-
-
-def code_alone(source: str, language: Language) -> str:
-    """Return a cell's text with its comments blanked."""
-    if language == "cuda":
-        return mask(source)
-    lines = source.splitlines(keepends=True)
-    try:
-        found = [t for t in generate_tokens(iter(lines).__next__) if t.type == COMMENT]
-    except (SyntaxError, TokenError):
-        return source
-    for token in found:
-        row, column = token.start
-        lines[row - 1] = lines[row - 1][:column] + "\n"
-    return "".join(lines)
-
-
 def _no_cell(exercise: Exercise, where: str, found: Iterable[str]) -> str:
-    heading = "// exercise:" if exercise.language == "cuda" else "# exercise:"
-    line = f"`{heading} {exercise.id}`"
+    syntax = SYNTAX[exercise.language]
+    line = f"`{syntax.line(exercise.id)}`"
     misspelt = _misspelt(exercise, found)
     if misspelt:
         return (
             f"{where} has no cell for exercise {exercise.id}. A cell says "
-            f"`{heading} {misspelt}`, and no exercise is called so: write {line}."
+            f"`{syntax.line(misspelt)}`, and no exercise is called so: write {line}."
         )
     return (
         f"{where} has no cell for exercise {exercise.id}. Its cell has the line "
@@ -314,9 +281,6 @@ __all__ = [
     "References",
     "Submission",
     "checked",
-    "code_alone",
-    "code_of",
     "exercise_in",
-    "is_cuda",
     "open_submission",
 ]

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from autograder.exercise import Case, Exercise, NearMiss, Problem, Value, withheld
 from autograder.oracle import Verdict, draw, judge, poison
 from autograder.prints import judge_by_print
-from autograder.words import (
-    not_by_kernels,
-    not_its_own,
-    return_trouble,
-    trouble_message,
-    whole,
-)
+from autograder.words import return_trouble, trouble_message, whole
 from autograder.worker.tensors import dtype_name, span, to_bytes
 from autograder.worker.wire import Header
 from autograder.workers import InfrastructureError, Worker
+
+if TYPE_CHECKING:
+    from autograder.run import Run
 
 # What is compared with the reference is held in memory: a declaration over this is
 # a mistake of the course's.
@@ -51,6 +48,11 @@ class Deadlines:
     def case_wall(self) -> float:
         """For one case by the clock: a machine may be busy with others, too."""
         return 2 * self.case
+
+    @property
+    def limits(self) -> Header:
+        """What a worker is told of the time that it has for a case."""
+        return {"busy_s": self.case, "wall_s": self.case_wall}
 
     @property
     def case_end(self) -> float:
@@ -95,52 +97,34 @@ class Tried:
         return not self.trouble and self.verdict is not None and self.verdict.right
 
 
-def prepare(
-    worker: Worker,
-    exercise: Exercise,
-    cells: Sequence[Cell],
-    deadlines: Deadlines,
-    backend: str | None = None,
-) -> Header | None:
-    """Load the cells into the worker; return the trouble that it met, if any.
+def prepare(run: Run, worker: Worker, backend: str | None = None) -> Header | None:
+    """Load the cells into a fresh worker; return the trouble that it met, if any.
 
     Args:
+        run: what is graded.
         worker: a fresh one.
-        exercise: what names and kinds are asked for.
-        cells: needed exercises' first, its own last.
-        deadlines: what it may take.
         backend: ``emulator`` to use that also where there is a GPU.
     """
     answer, _ = worker.ask(
         {
             "op": "prepare",
-            "prelude": exercise.prelude,
-            "cells": [vars(cell) for cell in cells],
-            "name": exercise.name,
-            "entry": exercise.entry,
+            "prelude": run.exercise.prelude,
+            "cells": [vars(cell) for cell in run.cells],
+            "name": run.exercise.name,
+            "entry": run.exercise.entry,
             "environ": {"KERNELWRIGHT_BACKEND": backend} if backend else {},
-            # A compiler is a process of its own, and this thread waits for it.
-            **({} if exercise.language == "cuda" else limits(deadlines)),
+            **run.kind.limits(run.deadlines),
         },
-        deadline_s=deadlines.prepare,
+        deadline_s=run.deadlines.prepare,
     )
     return None if answer.get("ok") is True else answer
 
 
-def limits(deadlines: Deadlines) -> Header:
-    """Return what a worker is told of the time that it has."""
-    return {"busy_s": deadlines.case, "wall_s": deadlines.case_wall}
-
-
 def try_case(
+    run: Run,
     worker: Worker,
-    exercise: Exercise,
     case: Case,
-    *,
-    seed: int,
     purpose: str,
-    device: str,
-    deadlines: Deadlines,
     known: Sequence[NearMiss] | None = None,
 ) -> Tried:
     """Run the answer on one case and judge what it made.
@@ -148,10 +132,11 @@ def try_case(
     Where that is wrong it is compared with the ``known`` mistakes: all of the
     exercise's unless given.
     """
-    problem = draw(exercise, case, seed, purpose)
-    poisons = poisons_for(exercise, problem, seed)
-    header, blobs = pack_problem(exercise, problem, poisons, device)
-    header |= {"op": "run", "deadline_s": deadlines.kernel, **limits(deadlines)}
+    exercise, kind, deadlines = run.exercise, run.kind, run.deadlines
+    problem = draw(exercise, case, run.seed, purpose)
+    poisons = poisons_for(run, problem)
+    header, blobs = pack_problem(run, problem, poisons, run.device)
+    header |= {"op": "run", "deadline_s": deadlines.kernel, **deadlines.limits}
     header["operations"] = any(wanted.runs_no for wanted in exercise.structure)
     sizes = [_bytes_of(o.shape, o.dtype) for o in problem.outputs.values()]
     wall_s = deadlines.case_end
@@ -166,13 +151,13 @@ def try_case(
     trouble = _side_effects(exercise, problem, answer)
     if trouble:
         return Tried(trouble=trouble, kind="side effect", problem=problem)
-    if exercise.entry == "function":
+    if not kind.fills:
         returned = answer.get("returned")
         trouble = return_trouble(
             exercise,
             returned if isinstance(returned, list) else [],
             dict(problem.outputs),
-            device,
+            run.device,
         )
         if trouble:
             return Tried(trouble=trouble, kind="return", problem=problem)
@@ -184,34 +169,26 @@ def try_case(
         verdict = judge_by_print(exercise, number, problem, made)
     else:
         verdict = judge(exercise, case, problem, made, poisons, known)
-    if any(data) and _asks_for_triton(exercise):
-        trouble = not_by_kernels(answer, exercise.name, verdict.right)
-        if trouble:
-            return Tried(trouble=trouble, kind="return", problem=problem)
-    if verdict.right and (trouble := not_its_own(answer, exercise)):
+    if trouble := kind.objection(exercise, answer, data, verdict.right):
         return Tried(trouble=trouble, kind="return", problem=problem)
     listed = answer.get("kernels")
     kernels = tuple(listed[:_MOST_KERNELS]) if isinstance(listed, list) else ()
     return Tried(verdict=verdict, problem=problem, poisons=poisons, kernels=kernels)
 
 
-def _asks_for_triton(exercise: Exercise) -> bool:
-    return any("triton.jit" in wanted.holds for wanted in exercise.structure)
-
-
-def poisons_for(exercise: Exercise, problem: Problem, seed: int) -> dict[str, bytes]:
-    """Return what each output buffer holds before a kernel writes to it."""
-    if exercise.entry == "function":
+def poisons_for(run: Run, problem: Problem) -> dict[str, bytes]:
+    """Return what each output buffer holds before the answer writes to it."""
+    if not run.kind.fills:
         return {}
     return {
-        name: poison(name, out.dtype, _count(out.shape), seed)
+        name: poison(name, out.dtype, _count(out.shape), run.seed)
         for name, out in problem.outputs.items()
         if problem.arguments[name] is None
     }
 
 
 def pack_problem(
-    exercise: Exercise, problem: Problem, poisons: dict[str, bytes], device: str
+    run: Run, problem: Problem, poisons: dict[str, bytes], device: str
 ) -> tuple[Header, list[bytes]]:
     """Turn a case's values into a header and raw bytes."""
     arguments: list[Header] = []
@@ -231,8 +208,8 @@ def pack_problem(
         arguments.append({**spec, "blob": len(blobs)})
         blobs.append(data)
     header: Header = {
-        "name": exercise.name,
-        "entry": exercise.entry,
+        "name": run.exercise.name,
+        "entry": run.exercise.entry,
         "device": device,
         "arguments": arguments,
         "outputs": [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from autograder.exercise import Exercise
+from autograder.languages import SYNTAX
 
 KINDS = {
     "warm-up": "Warm-up",
@@ -26,8 +27,7 @@ def title(exercise: Exercise) -> str:
 def facts(exercise: Exercise) -> str:
     """Return kind, points and language in one line."""
     points = f"{exercise.points} point{'' if exercise.points == 1 else 's'}"
-    language = "CUDA C++" if exercise.language == "cuda" else "Python"
-    return f"{KINDS[exercise.kind]} · {points} · {language}"
+    return f"{KINDS[exercise.kind]} · {points} · {SYNTAX[exercise.language].title}"
 
 
 def body(exercise: Exercise) -> str:

@@ -20,7 +20,7 @@ from autograder.exercise import Exercise
 _FENCE = re.compile(r"^(`{3,}|~{3,}|:{3,})(.*)$")
 _TAGS = re.compile(r"^:tags:\s*\[(.*)\]\s*$")
 _HEADING = re.compile(r"^#{2,3} ")
-_EXERCISE = re.compile(r"\A(?:%%cuda[^\n]*\n)?(?://|#) exercise: (\w+)[ \t]*(?:\n|\Z)")
+_EXERCISE = re.compile(r"\A(?:%%\w+[^\n]*\n)?(?://|#) exercise: (\w+)[ \t]*(?:\n|\Z)")
 
 
 class ChapterError(Exception):

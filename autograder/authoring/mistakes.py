@@ -38,11 +38,11 @@ from typing import Any
 
 from autograder.authoring.regions import ROOT, cell_heading, cell_source
 from autograder.exercise import Exercise
+from autograder.languages import SYNTAX
 
 RECORDS = "autograder/exercises"
 WRONG = "autograder/wrong"
 EQUIVALENT = "equivalent"
-_ENDINGS = {"cuda": ".cu", "python": ".py"}
 _KEYS = {"says", "like", "edits", "gate", "needs", "lacks"}
 _GATES = ("sound", "compiles", "structure", "counts", "right")
 
@@ -198,7 +198,7 @@ def _expected(path: Path, exercise: Exercise, root: Path) -> Iterator[Mistake]:
 
 
 def _whole(folder: Path, exercise: Exercise) -> Iterator[Mistake]:
-    for path in folder.glob(f"*{_ENDINGS[exercise.language]}"):
+    for path in folder.glob(f"*{SYNTAX[exercise.language].endings[0]}"):
         first, _, code = path.read_text().partition("\n")
         sign, _, words = first.partition(" expect: ")
         if sign not in ("//", "#") or not words.strip():

@@ -126,7 +126,7 @@ def _run(exercise: Exercise, mistake: Mistake, judge: Judge) -> Iterator[Verdict
         exercise, Cells({exercise.id: mistake.cell, **_needed(exercise)})
     )
     with run.server.spawn() as worker:
-        trouble = prepare(worker, exercise, run.cells, run.deadlines)
+        trouble = prepare(run, worker)
         if trouble is not None:
             raise PrintError(
                 f"{exercise.id}: {mistake.name} does not load: "

@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import Path
 
 from autograder.exercise import Exercise, Language
+from autograder.languages import SYNTAX
 
 ROOT = Path(__file__).resolve().parents[2]
 """The root of the checkout: what an exercise's ``source`` is relative to."""
@@ -35,12 +36,8 @@ _MARKER = re.compile(r"^(\s*)(//|#)\s*\[(/?)(exercise|hole|broken)(?::(\w+))?\]\
 _ALMOST = re.compile(r"^\s*(//|#)\s*\[/?\s*(exercise|hole|broken)\b", re.IGNORECASE)
 _COMMENTED = re.compile(r"^(\s*)(?://|#)(?: (.*))?$")
 _LANGUAGES: dict[str, Language] = {
-    ".cu": "cuda",
-    ".cuh": "cuda",
-    ".cpp": "cuda",
-    ".py": "python",
+    ending: language for language, s in SYNTAX.items() for ending in s.endings
 }
-_SIGN: dict[Language, str] = {"cuda": "//", "python": "#"}
 
 
 class RegionError(Exception):
@@ -53,7 +50,7 @@ class Region:
 
     Args:
         id: the exercise.
-        language: ``cuda`` or ``python``, from the file's ending.
+        language: from the file's ending.
         text_solved: the whole region without its markers, no newline at the end.
         text_stub: the region with its holes empty (or broken, for a detective).
         path: the file that holds it.
@@ -112,7 +109,7 @@ class _Reader:
                 self._text(number, line)
                 continue
             indent, sign, slash, kind, name = marker.groups()
-            if sign != _SIGN[self.language]:
+            if sign != self._sign():
                 raise self.fail(number, f"a marker here begins with {self._sign()}")
             if name and (slash or kind != "exercise"):
                 raise self.fail(number, f"[{slash}{kind}] takes no name")
@@ -125,7 +122,7 @@ class _Reader:
         return self.regions
 
     def _sign(self) -> str:
-        return _SIGN[self.language]
+        return SYNTAX[self.language].comment
 
     def _text(self, number: int, line: str) -> None:
         if _ALMOST.match(line):
@@ -350,9 +347,7 @@ def read_region(path: Path, exercise_id: str) -> Region:
 
 def cell_heading(language: Language, exercise_id: str) -> str:
     """Return the lines that an exercise cell begins with."""
-    if language == "cuda":
-        return f"%%cuda\n// exercise: {exercise_id}\n"
-    return f"# exercise: {exercise_id}\n"
+    return SYNTAX[language].heading(exercise_id)
 
 
 def cell_source(exercise: Exercise, solved: bool, root: Path = ROOT) -> str:

@@ -11,7 +11,7 @@ from autograder.speed.court import GpuCourt, NotShared, Ruling
 from autograder.speed.decide import Facts, decide
 from autograder.speed.rounds import hear
 from autograder.speed.verdict import SpeedVerdict, not_measured
-from autograder.submission import code_of, is_cuda
+from autograder.trial import Cell
 from autograder.worker.wire import Header
 from autograder.workers import ForkServer, InfrastructureError
 
@@ -24,7 +24,7 @@ _LEAST_S = 2.0
 
 def judge_speed(
     exercise: Exercise,
-    cell_sources: Sequence[str],
+    cells: Sequence[Cell],
     *,
     seed: int,
     budget_s: float,
@@ -35,8 +35,7 @@ def judge_speed(
 
     Args:
         exercise: what is judged; an answer that is not right must not come here.
-        cell_sources: cells as they stand in the notebook, magic line included:
-            those that the exercise needs, then its own.
+        cells: those that the exercise needs, then its own.
         seed: what the inputs are drawn from, on the device.
         budget_s: wall seconds for everything.
         server: forks workers that compile for the GPU; one is started if not given.
@@ -51,14 +50,14 @@ def judge_speed(
 
     if backend() != "gpu":
         return not_measured("Speed is measured on a GPU only; there is none here.")
-    cells = _cells(exercise, cell_sources)
+    sent = [vars(cell) for cell in cells]
     own = server is None
     server = server or ForkServer(interpret=False, device="cuda")
     start = time.monotonic()
     try:
         for _ in range(_TRIES):
             left = budget_s - (time.monotonic() - start)
-            verdict = _try(exercise, cells, seed, max(left, _LEAST_S), server, where)
+            verdict = _try(exercise, sent, seed, max(left, _LEAST_S), server, where)
             if verdict.status != "infrastructure error":
                 break
         return verdict
@@ -141,16 +140,3 @@ def _notes(facts: Header) -> tuple[str, ...]:
     if not facts["on_device"]:
         notes.append("inputs were drawn on the CPU and rolled between calls")
     return tuple(notes)
-
-
-def _cells(exercise: Exercise, sources: Sequence[str]) -> list[Header]:
-    """Name the cells and blank their magic lines, as the worker takes them."""
-    ids = [*exercise.needs, exercise.id][-len(sources) :]
-    return [
-        {
-            "id": name,
-            "language": "cuda" if is_cuda(source) else "python",
-            "source": code_of(source),
-        }
-        for name, source in zip(ids, sources, strict=True)
-    ]

@@ -80,7 +80,7 @@ class Stand:
         l2 = int(torch.cuda.get_device_properties(0).L2_cache_size)
         draws = Draws(exercise, seed)
         problem = draws.problem(0, 0)
-        on_kernel = exercise.entry == "kernel"
+        on_kernel = problem.launch is not None
         layout = lay_out(problem, outputs=on_kernel)
         moved = speed.bytes_moved(speed.case)
         copy_gbps = copy_bandwidth(seconds=0.1).gbps

@@ -78,14 +78,14 @@ class Trusted:
             part=request["part"],
         )
         self._stand = stand
-        on_kernel = exercise.entry == "kernel"
+        launch = stand.problem.launch
+        on_kernel = launch is not None
         self._made = stand.made_here() if on_kernel else []
         # Compile, warm and take the memory that checking needs, before anyone waits.
         stand.seal(self._made, 0)
         stand.draws.expected(stand.problem)
         for _ in range(3):
             run_turn(stand.work)
-        launch = stand.problem.launch
         return {
             "name": facts.name,
             "family": family_of((facts.major, facts.minor)),
@@ -110,7 +110,7 @@ class Trusted:
                 "block": list(launch.block),
                 "shared": launch.shared,
             }
-            if launch is not None and on_kernel
+            if launch is not None
             else None,
             "returned_bytes": 0 if on_kernel else output_bytes(stand.problem),
             "free": free_memory(),

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from autograder.worker.entries import ENTRIES
+
 _MAGIC = re.compile(r"^\s*(%|!)", re.MULTILINE)
 
 
@@ -43,17 +45,16 @@ class Namespace:
         # Taken away before the cells run: it is the course's and no learner's name.
         self.adapt = vars(self.module).pop("__adapt__", None)
         for cell in cells:
-            if cell["language"] == "cuda":
-                self._load_cuda(cell["id"], cell["source"])
-            else:
-                self._load_python(cell["id"], cell["source"])
+            load = getattr(self, f"_load_{cell['language']}")
+            load(cell["id"], cell["source"])
 
-    def entry(self, name: str, kind: str) -> Any:
+    def answer(self, name: str, entry: str) -> Any:
         """Return what the exercise's cell defined under ``name``.
 
         Raises:
             MissingName: it is not there or is not of the right kind.
         """
+        wanted = ENTRIES[entry]
         value = vars(self.module).get(name)
         if "<" in name and (owner := vars(self.module).get(name.split("<")[0])):
             value = owner[name]
@@ -62,11 +63,13 @@ class Namespace:
             given = [n for n in own if n not in ("torch", "kw", "tl", "triton")]
             raise MissingName(
                 f"the cell defines no {name!r}. It defines: "
-                f"{', '.join(given) or 'nothing'}. Give your {kind} the name {name}."
+                f"{', '.join(given) or 'nothing'}. Give your {wanted.noun} the name "
+                f"{name}."
             )
-        if not (hasattr(value, "signature") if kind == "kernel" else callable(value)):
+        if not wanted.fits(value):
             raise MissingName(
-                f"{name} is a {type(value).__name__}; wanted a {kind} of that name."
+                f"{name} is a {type(value).__name__}; wanted a {wanted.noun} of that "
+                "name."
             )
         return partial(self.adapt, value) if self.adapt else value
 

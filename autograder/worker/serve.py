@@ -10,12 +10,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from autograder.worker.blame import find_writer
 from autograder.worker.cells import Namespace
+from autograder.worker.entries import ENTRIES
 from autograder.worker.overtime import ended_after
 from autograder.worker.run import run_case
-from autograder.worker.traced import trace_kernel
 from autograder.worker.troubles import Trouble, describe
 from autograder.worker.wire import Header, read_message, write_message
 
@@ -69,24 +70,24 @@ def _answer(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Rep
 def _prepare(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
     os.environ.update(header.get("environ", {}))
     namespace.load(header["prelude"], header["cells"])
-    namespace.entry(header["name"], header["entry"])
+    _asked(namespace, header)
     return {"ok": True}, []
 
 
 def _run(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
     os.environ["KERNELWRIGHT_DEADLINE_S"] = str(header["deadline_s"])
-    entry = namespace.entry(header["name"], header["entry"])
-    return run_case(entry, header, blobs)
+    return run_case(_asked(namespace, header), header, blobs)
 
 
 def _trace(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
     os.environ["KERNELWRIGHT_DEADLINE_S"] = str(header["deadline_s"])
-    entry = namespace.entry(header["name"], header["entry"])
-    if header["entry"] == "kernel":
-        return trace_kernel(entry, header, blobs), []
-    from autograder.worker.guarded_triton import trace_triton
+    answer, entry = _asked(namespace, header), ENTRIES[header["entry"]]
+    return entry.trace(answer, header, blobs, namespace.files), []
 
-    return trace_triton(entry, header, blobs, namespace.files), []
+
+def _asked(namespace: Namespace, header: Header) -> Any:
+    """Return what the request's answer is called by."""
+    return namespace.answer(header["name"], header["entry"])
 
 
 def _sass(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:

@@ -179,7 +179,7 @@ def timed(namespace: Namespace, header: Header) -> Header:
         return {"ok": True}
     assert _timed is not None
     if what == "choose":
-        _timed.choose(namespace.entry(header["name"], header["entry"]))
+        _timed.choose(namespace.answer(header["name"], header["entry"]))
         return {"ok": True}
     if what == "load":
         _timed.load(header["scalars"])

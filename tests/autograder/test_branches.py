@@ -8,7 +8,8 @@ from small_exercises import KERNEL, RIGHT_KERNEL
 from autograder.branches import two_programs
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
-from autograder.submission import Cells, References, code_of
+from autograder.languages import code_of
+from autograder.submission import Cells, References
 
 ASKS = {
     "ifdef": "#ifdef __CUDACC_RTC__\n#endif",

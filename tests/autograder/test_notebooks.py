@@ -18,9 +18,10 @@ from small_exercises import (
 
 from autograder import notebooks
 from autograder.judge import Judge
+from autograder.languages import code_of
 from autograder.notebooks import NotebookError, exercise_in, read_notebook
 from autograder.results import Result
-from autograder.submission import Notebooks, code_of, open_submission
+from autograder.submission import Notebooks, open_submission
 
 OTHER = make_exercise("after", stem="other")
 

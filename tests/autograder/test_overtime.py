@@ -37,7 +37,7 @@ def child(source, reply):
     namespace.load("", [{"id": "mine", "language": "python", "source": source}])
     said = lambda trouble: os.write(reply, json.dumps(trouble.to_json()).encode())
     with ended_after(1.0, WALL.get(source, 60.0), namespace, said):
-        namespace.entry("body", "function")()
+        namespace.answer("body", "function")()
     os.write(reply, b'{"kind": "ended"}')
     os._exit(0)
 

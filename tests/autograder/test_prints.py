@@ -17,9 +17,10 @@ from autograder.authoring.prints import PrintError, write_prints
 from autograder.exercise import Exercise, withheld
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
+from autograder.languages import code_alone
 from autograder.prints import prints_of
 from autograder.results import Result
-from autograder.submission import Cells, code_alone
+from autograder.submission import Cells
 
 EXERCISE = all_exercises()["online_update"]
 RIGHT = """# exercise: online_update

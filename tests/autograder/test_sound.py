@@ -14,6 +14,7 @@ from autograder.counts import check_counts
 from autograder.exercise import Case, Count, Exercise, Launch, Problem
 from autograder.gradescope import results_json
 from autograder.judge import Judge
+from autograder.kinds import kind_of
 from autograder.points import part_words
 from autograder.report import html_report
 from autograder.results import Gate, Record, Result
@@ -348,6 +349,7 @@ class _Run:
     def __init__(self, judge: Judge) -> None:
         self.exercise, self.device, self.server = COUNTED, "cuda", judge.server
         self.cells, self.deadlines = (), judge.deadlines
+        self.kind = kind_of(COUNTED)
 
 
 def test_without_a_trace_nothing_is_passed(

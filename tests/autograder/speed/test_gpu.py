@@ -9,7 +9,9 @@ import torch
 
 from autograder.authoring.regions import cell_source
 from autograder.exercises import all_exercises
+from autograder.languages import code_of, language_of
 from autograder.speed import SpeedVerdict, judge_speed
+from autograder.trial import Cell
 from autograder.workers import ForkServer
 
 pytestmark = pytest.mark.gpu
@@ -26,8 +28,9 @@ def server() -> Iterator[ForkServer]:
 @pytest.fixture
 def judged(server, request):
     def judge(name: str, cell: str, budget_s: float = 25.0) -> SpeedVerdict:
+        cells = [Cell(name, language_of(cell), code_of(cell))]
         verdict = judge_speed(
-            all_exercises()[name], [cell], seed=7, budget_s=budget_s, server=server
+            all_exercises()[name], cells, seed=7, budget_s=budget_s, server=server
         )
         print(f"\n{request.node.name}: {verdict}")
         return verdict

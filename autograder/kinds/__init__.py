@@ -1,0 +1,20 @@
+"""What differs between the kinds of answers, each kind behind one interface."""
+
+from __future__ import annotations
+
+from autograder.exercise import Exercise
+from autograder.kinds.cuda import CudaKernel
+from autograder.kinds.kind import Kind
+from autograder.kinds.python import PythonFunction
+from autograder.kinds.triton import TritonFunction
+
+
+def kind_of(exercise: Exercise) -> Kind:
+    """Choose the kind from what an exercise declares."""
+    if exercise.entry == "kernel":
+        return CudaKernel()
+    # The prelude is the course's: it says what the answers are made of.
+    return TritonFunction() if "import triton" in exercise.prelude else PythonFunction()
+
+
+__all__ = ["Kind", "kind_of"]

@@ -1,0 +1,21 @@
+"""A function in Python: it is called, and returns its outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autograder.kinds.kind import Kind
+from autograder.results import Gate
+from autograder.structure import check_names
+
+if TYPE_CHECKING:
+    from autograder.run import Run
+    from autograder.traces import Trace
+
+
+class PythonFunction(Kind):
+    """A function that works on tensors."""
+
+    def structure(self, run: Run, trace: Trace | None) -> Gate:
+        """Read the names that it uses."""
+        return check_names(run)
