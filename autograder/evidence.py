@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from autograder.exercise import Case
 from autograder.trial import Cell, Tried, pack_problem, prepare, try_case
 from autograder.worker.wire import Header
-from autograder.workers import SMALLEST, WorkerEnded
+from autograder.workers import WorkerEnded
 
 if TYPE_CHECKING:
     from autograder.run import Run
@@ -54,9 +54,11 @@ def toolchain_is_missing(run: Run, header: Header) -> bool:
 
     The same request is made for a source of the course's own in a fresh worker.
     """
-    own = {"op": header["op"], "name": "warm", "entry": "kernel", "prelude": ""}
-    own |= {"cells": [vars(Cell("warm", "cuda", SMALLEST))], "source": SMALLEST}
-    with run.server.spawn() as worker:
+    exercise, source = run.exercise, run.kind.smallest
+    own = {"op": header["op"], "name": "warm", "entry": exercise.entry}
+    own |= {"prelude": exercise.prelude, "source": source}
+    own |= {"cells": [vars(Cell("warm", exercise.language, source))]}
+    with run.spawn() as worker:
         try:
             answer, _ = worker.ask(
                 {**header, **own},

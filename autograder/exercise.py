@@ -14,6 +14,7 @@ import torch
 
 Kind = Literal["warm-up", "core", "detective", "ladder"]
 Language = Literal["cuda", "python"]
+Entry = Literal["kernel", "function", "ranks"]
 Value = torch.Tensor | int | float
 Arguments = Mapping[str, Value]
 Outputs = Mapping[str, torch.Tensor]
@@ -64,11 +65,17 @@ class Problem:
             the runner puts the poisoned buffer in its place. CPU tensors.
         outputs: what is written (kernel) or returned, in order (function).
         launch: for a kernel entry, how it is launched.
+        ranks: for a ranks entry, how many processes run the function together. Each
+            tensor, of the outputs too, is stacked by rank: rank 1 is given ``x[1]``,
+            and what it returns is ``out[1]``. Numbers are the same for all.
+        replicated: names of the tensors that every rank is given whole.
     """
 
     arguments: Mapping[str, Value | None]
     outputs: Mapping[str, Output]
     launch: Launch | None = None
+    ranks: int = 1
+    replicated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -210,7 +217,8 @@ class Exercise:
         kind: warm-up, core, detective or ladder.
         points: what full marks earn.
         language: ``cuda`` (a ``%%cuda`` cell) or ``python``.
-        entry: ``kernel`` (the grader launches it) or ``function`` (it calls it).
+        entry: ``kernel`` (the grader launches it), ``function`` (it calls it) or
+            ``ranks`` (n processes of one torch.distributed group call it).
         name: the kernel or function that the cell must define.
         source: file with the marked region, relative to the repository's root.
         goal: one sentence that says what the learner makes.
@@ -235,7 +243,7 @@ class Exercise:
     kind: Kind
     points: int
     language: Language
-    entry: Literal["kernel", "function"]
+    entry: Entry
     name: str
     source: str
     goal: str

@@ -63,7 +63,7 @@ def _fine(passed: list[Gate]) -> bool:
 
 def _compile_and_try(run: Run, progress: Progress) -> tuple[list[Gate], Trace | None]:
     """Compile, trace, then try the cases, in one worker."""
-    worker = run.server.spawn()
+    worker = run.spawn()
     with worker:
         try:
             trouble = prepare(run, worker)
@@ -202,7 +202,12 @@ def _wrong_gate(
     wrong = tried.verdict.wrong
     untouched = bool(wrong.untouched[wrong.index])
     writer = None if untouched else run.kind.writer(run, tried)
-    where = wrong_message(wrong, name, writer_words(writer) if writer else "")
+    where = wrong_message(
+        wrong,
+        name,
+        run.kind.element(wrong.output, wrong.place),
+        writer_words(writer) if writer else "",
+    )
     detail: dict[str, Any] = {
         "case": name,
         "output": wrong.output,

@@ -110,7 +110,7 @@ class Judge:
                 for one in ordered
             ),
             server=self.server,
-            device=self.device,
+            device=kind_of(exercise).device(self.device),
             seed=self.seed,
             public=self.public,
             deadlines=self.deadlines,
@@ -183,7 +183,7 @@ def _finish(exercise: Exercise, passed: list[Gate], judge: Judge) -> Result:
         title=exercise.title,
         kind=exercise.kind,
         status=status,
-        words=_words(passed, bad, judge.device),
+        words=_words(exercise, passed, bad, judge.device),
         message=bad.message if bad else exercise.onward,
         gates=tuple(passed),
         parts=_parts(exercise, passed, judge.device),
@@ -200,9 +200,10 @@ _FAILED_WORDS = {
 }
 
 
-def _words(passed: list[Gate], bad: Gate | None, device: str) -> str:
-    where = "GPU" if device == "cuda" else "emulated"
-    correct = f"correct ({where})"
+def _words(
+    exercise: Exercise, passed: list[Gate], bad: Gate | None, device: str
+) -> str:
+    correct = f"correct ({kind_of(exercise).where(device)})"
     if bad is not None and bad.name == "fast":
         return f"{correct}, speed {bad.status}"
     if bad is not None and bad.status == "failed":

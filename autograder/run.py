@@ -34,6 +34,10 @@ class Run:
         """The kind of answer that the exercise asks for."""
         return kind_of(self.exercise)
 
+    def spawn(self) -> Worker:
+        """Start a fresh worker for the answer."""
+        return self.server.spawn(loopback=self.kind.loopback)
+
     def try_case(
         self,
         worker: Worker,

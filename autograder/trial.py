@@ -136,7 +136,11 @@ def try_case(
     problem = draw(exercise, case, run.seed, purpose)
     poisons = poisons_for(run, problem)
     header, blobs = pack_problem(run, problem, poisons, run.device)
-    header |= {"op": "run", "deadline_s": deadlines.kernel, **deadlines.limits}
+    header |= {
+        "op": "run",
+        "deadline_s": deadlines.kernel,
+        **kind.case(problem, deadlines),
+    }
     header["operations"] = any(wanted.runs_no for wanted in exercise.structure)
     sizes = [_bytes_of(o.shape, o.dtype) for o in problem.outputs.values()]
     wall_s = deadlines.case_end
@@ -202,6 +206,7 @@ def pack_problem(
             stretch, _ = span(value)
             spec = _spec(name, value.dtype, tuple(value.shape), value.stride())
             data = to_bytes(stretch)
+            spec["replicated"] = name in problem.replicated
         else:
             arguments.append(_scalar(name, value))
             continue

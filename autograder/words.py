@@ -59,11 +59,9 @@ def show(value: float | int | bool) -> str:
     return str(value)
 
 
-def wrong_message(wrong: Wrong, case: str, writer: str) -> str:
+def wrong_message(wrong: Wrong, case: str, element: str, writer: str) -> str:
     """Say where an output is first wrong, what stands there, and who wrote it."""
     count, total = int(wrong.wrong.sum()), wrong.wrong.numel()
-    place = ", ".join(map(str, wrong.place))
-    element = f"{wrong.output}[{place}]" if wrong.shape else wrong.output
     if bool(wrong.untouched[wrong.index]):
         what = f"{element} was never written; wanted {show(wrong.expected)}"
     elif wrong.read_first:

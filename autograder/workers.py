@@ -107,11 +107,12 @@ class ForkServer:
         """The server's process, the ancestor of every worker's."""
         return self._process.pid if self._process is not None else None
 
-    def spawn(self, *, private: bool = True) -> Worker:
+    def spawn(self, *, private: bool = True, loopback: bool = False) -> Worker:
         """Fork a fresh worker.
 
         Args:
             private: give it namespaces of its own where the machine allows.
+            loopback: let it connect to itself, where its network is its own.
 
         Raises:
             InfrastructureError: the server does not answer.
@@ -133,6 +134,7 @@ class ForkServer:
             "file_bytes": self.limits.file_bytes,
             "files": self.limits.files,
             "private": private,
+            "loopback": loopback,
         }
         try:
             socket.send_fds(self._control, [json.dumps(options).encode()], theirs)

@@ -125,7 +125,7 @@ def _run(exercise: Exercise, mistake: Mistake, judge: Judge) -> Iterator[Verdict
     run = judge.run_of(
         exercise, Cells({exercise.id: mistake.cell, **_needed(exercise)})
     )
-    with run.server.spawn() as worker:
+    with run.spawn() as worker:
         trouble = prepare(run, worker)
         if trouble is not None:
             raise PrintError(

@@ -6,6 +6,7 @@ from autograder.exercise import Exercise
 from autograder.kinds.cuda import CudaKernel
 from autograder.kinds.kind import Kind
 from autograder.kinds.python import PythonFunction
+from autograder.kinds.ranks import Ranks
 from autograder.kinds.triton import TritonFunction
 
 
@@ -13,6 +14,8 @@ def kind_of(exercise: Exercise) -> Kind:
     """Choose the kind from what an exercise declares."""
     if exercise.entry == "kernel":
         return CudaKernel()
+    if exercise.entry == "ranks":
+        return Ranks()
     # The prelude is the course's: it says what the answers are made of.
     return TritonFunction() if "import triton" in exercise.prelude else PythonFunction()
 

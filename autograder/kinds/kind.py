@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from autograder.exercise import Case, Exercise
+from autograder.exercise import Case, Exercise, Problem
 from autograder.results import Gate
 from autograder.words import not_its_own
 from autograder.worker.wire import Header
@@ -27,10 +27,22 @@ class Kind(ABC):
     Attributes:
         fills: whether the outputs are arguments that it writes; else it returns them.
         traced: whether its run can be traced.
+        loopback: whether its worker must be able to connect to itself.
+        smallest: an answer of the course's own, which every working machine loads.
     """
 
     fills: ClassVar[bool] = False
     traced: ClassVar[bool] = False
+    loopback: ClassVar[bool] = False
+    smallest: ClassVar[str] = "def warm(): pass\n"
+
+    def device(self, here: str) -> str:
+        """Return the device that it runs on, of a machine that has ``here``."""
+        return here
+
+    def where(self, device: str) -> str:
+        """Say on what it was right."""
+        return "GPU" if device == "cuda" else "emulated"
 
     def refusal(self, run: Run) -> Gate | None:
         """Say what in its text keeps it from being compiled here, if anything."""
@@ -40,9 +52,17 @@ class Kind(ABC):
         """Return what its worker is told of the time that it has to load or trace."""
         return deadlines.limits
 
+    def case(self, problem: Problem, deadlines: Deadlines) -> Header:
+        """Return what its worker is told beside a case's values."""
+        return deadlines.limits
+
     def trace_s(self, deadlines: Deadlines) -> float:
         """Return when the supervisor ends a trace."""
         return deadlines.case_end
+
+    def element(self, output: str, place: Sequence[int]) -> str:
+        """Name an element of an output."""
+        return f"{output}[{', '.join(map(str, place))}]" if place else output
 
     def objection(
         self, exercise: Exercise, answer: Header, data: Sequence[bytes], right: bool

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from autograder.worker.run import place_arguments
+from autograder.worker.entry import Given
 from autograder.worker.wire import Header
 
 _ENTRY = "kw_some_threads"
@@ -42,13 +42,13 @@ def find_writer(header: Header, blobs: list[bytearray]) -> list[list[int]] | Non
     kernel = module[_ENTRY]
 
     def writes(low: int, high: int) -> bool:
-        values, placed = place_arguments(header, blobs)
-        out = next(g.tensor for g in placed if g.name == header["output"])
+        given = Given.place(header, blobs)
+        out = next(g.tensor for g in given.placed if g.name == header["output"])
         flat = out.reshape(-1).view(torch.uint8)
         size = out.element_size()
         place = slice(header["index"] * size, (header["index"] + 1) * size)
         before = flat[place].clone()
-        kernel[grid, block, launch["shared"]](*values, low, high)
+        kernel[grid, block, launch["shared"]](*given.values, low, high)
         return not torch.equal(before, flat[place])
 
     low, high = 0, total

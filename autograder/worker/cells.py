@@ -11,16 +11,13 @@ from types import ModuleType
 from typing import Any
 
 from autograder.worker.entries import ENTRIES
+from autograder.worker.entry import MissingName
 
 _MAGIC = re.compile(r"^\s*(%|!)", re.MULTILINE)
 
 
 # What the notebook's magic calls a cell too: one text is compiled once.
 CUDA_FILE = "cell.cu"
-
-
-class MissingName(Exception):
-    """The cell does not define what the exercise asks for."""
 
 
 class Namespace:

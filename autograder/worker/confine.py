@@ -21,6 +21,7 @@ class Confinement:
         readable: what it may read and execute, where Landlock is to be had.
         devices: what it may read and write beside its folder.
         landlock: refuse to run without Landlock.
+        loopback: let it connect to itself, over the network of its own that it has.
         cuda: it will use a GPU: no limit on the address space, which CUDA reserves.
         memory_bytes, cpu_s, file_bytes, files: the limits.
     """
@@ -29,6 +30,7 @@ class Confinement:
     readable: tuple[str, ...]
     devices: tuple[str, ...]
     landlock: bool
+    loopback: bool
     cuda: bool
     memory_bytes: int
     cpu_s: int
@@ -36,13 +38,20 @@ class Confinement:
     files: int
 
     @staticmethod
-    def from_header(data: dict[str, Any], folder: str) -> Confinement:
-        """Read what the supervisor sent."""
+    def from_header(data: dict[str, Any], folder: str, private: bool) -> Confinement:
+        """Read what the supervisor sent.
+
+        Args:
+            data: the supervisor's words.
+            folder: the worker's own.
+            private: whether its network is its own; else it has none.
+        """
         return Confinement(
             folder=folder,
             readable=tuple(data["readable"]),
             devices=tuple(data["devices"]),
             landlock=bool(data["landlock"]),
+            loopback=private and bool(data.get("loopback")),
             cuda=bool(data["cuda"]),
             memory_bytes=int(data["memory_bytes"]),
             cpu_s=int(data["cpu_s"]),
@@ -137,6 +146,7 @@ def confine(how: Confinement) -> None:
         landlock.restrict(
             (*how.readable, "/proc/self", own),
             (how.folder, *how.devices, *threads),
+            network=how.loopback,
         )
     system.drop_capabilities()
     system.fill_fresh_memory(0xA5)

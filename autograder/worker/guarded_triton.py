@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autograder.worker.run import place_arguments
 from autograder.worker.traced import told_problem
 from autograder.worker.wire import Header
 from kernelwright.trace.triton.face import traced_call
@@ -14,11 +13,8 @@ from kernelwright.trace.triton.report import ProgramAccess
 _MOST_LINES, _MOST_PROBLEMS, _MOST_NOTES = 400, 20, 5
 
 
-def trace_triton(
-    entry: Any, header: Header, blobs: list[bytearray], files: Mapping[str, str]
-) -> Header:
+def trace_triton(entry: Any, values: Sequence[Any], files: Mapping[str, str]) -> Header:
     """Call a function under Triton's interpreter and describe what its kernels did."""
-    values, _ = place_arguments(header, blobs)
     report = traced_call(entry, values, files=files)
     lines = [access for access in report.lines if access.lanes]
     return {

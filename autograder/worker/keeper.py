@@ -56,9 +56,11 @@ def keep(
     system.become_subreaper()
     _first_to_go()
     folder = tempfile.mkdtemp(prefix="kw-")
-    how = Confinement.from_header(options, folder)
     asked = namespaces and options.get("private", True)
-    private = asked and own_namespaces(how.cuda)
+    private = asked and own_namespaces(options["cuda"])
+    how = Confinement.from_header(options, folder, private)
+    if how.loopback:
+        system.raise_loopback()
     before = _process_count()
     try:
         child = os.fork()

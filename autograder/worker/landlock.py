@@ -46,12 +46,19 @@ def version() -> int:
     return max(got, 0)
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
+def restrict(
+    readable: Iterable[str], writable: Iterable[str], *, network: bool = False
+) -> None:
     """Confine this process, and all that it starts, to the given paths for good.
 
     It can then open nothing else, connect nowhere (version 4 on), signal nobody
     outside (version 6 on), and trace nobody outside. Paths that do not exist are
     passed over. ``no_new_privs`` must be set already.
+
+    Args:
+        readable: what may be read and executed.
+        writable: what may be written, too.
+        network: let it connect, where its network is one of its own.
 
     Raises:
         OSError: the kernel refused; the caller must not go on as if confined.
@@ -61,7 +68,9 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
         raise OSError("this kernel has no Landlock")
     handled = (1 << _FS_RIGHTS[min(abi, len(_FS_RIGHTS)) - 1]) - 1
     attributes = _Ruleset(
-        handled, _TCP_RIGHTS if abi >= 4 else 0, _SCOPE_RIGHTS if abi >= 6 else 0
+        handled,
+        _TCP_RIGHTS if abi >= 4 and not network else 0,
+        _SCOPE_RIGHTS if abi >= 6 else 0,
     )
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
     ruleset = _checked(

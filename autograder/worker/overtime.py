@@ -11,12 +11,12 @@ import _thread
 import linecache
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from time import clock_gettime, monotonic, process_time, pthread_getcpuclockid
 from types import FrameType
 
-from autograder.worker.cells import Namespace
 from autograder.worker.troubles import Trouble
 
 _TICK_S = 0.1
@@ -28,7 +28,7 @@ _ASLEEP = 0.05
 def ended_after(
     busy_s: float,
     wall_s: float,
-    namespace: Namespace,
+    files: Mapping[str, str],
     answer: Callable[[Trouble], None],
 ) -> Iterator[None]:
     """End this process where what runs in this thread computes for too long.
@@ -37,7 +37,7 @@ def ended_after(
         busy_s: of this thread's own time on a processor, so that a busy machine does
             not end what is only slow; or of time asleep. 0 for no limit.
         wall_s: by the clock, whatever the machine does.
-        namespace: whose cells' lines are the learner's.
+        files: the learner's cells, whose lines are told.
         answer: sends the trouble instead of the answer that did not come.
     """
     if not busy_s:
@@ -63,7 +63,7 @@ def ended_after(
             seconds = wall_s if late else busy_s
             with speaking, suppress(OSError):
                 if not done.acquire(blocking=False):
-                    answer(_where_it_is(thread, namespace, seconds, asleep))
+                    answer(_where_it_is(thread, files, seconds, asleep))
                     os._exit(0)
             return
 
@@ -93,20 +93,30 @@ def _sleeps(native: int) -> bool:
 
 
 def _where_it_is(
-    thread: int, namespace: Namespace, seconds: float, asleep: bool
+    thread: int, files: Mapping[str, str], seconds: float, asleep: bool
 ) -> Trouble:
-    frame: FrameType | None = sys._current_frames().get(thread)
-    while frame is not None and frame.f_code.co_filename not in namespace.files:
-        frame = frame.f_back
     message = f"still running after {seconds:g} s"
+    mend = "What does it wait for?" if asleep else "Does the loop around it end?"
+    frame, _ = learners_frame(thread, files)
     if frame is None:
         return Trouble("timeout", message)
+    return at_line(Trouble("timeout", f"{message}. {mend}"), frame, files)
+
+
+def learners_frame(
+    thread: int, files: Mapping[str, str]
+) -> tuple[FrameType | None, list[FrameType]]:
+    """Return where a thread is in a learner's cell, and the frames within that."""
+    frame: FrameType | None = sys._current_frames().get(thread)
+    within: list[FrameType] = []
+    while frame is not None and frame.f_code.co_filename not in files:
+        within.append(frame)
+        frame = frame.f_back
+    return frame, within
+
+
+def at_line(trouble: Trouble, frame: FrameType, files: Mapping[str, str]) -> Trouble:
+    """Put a trouble on the line of a learner's frame."""
     file, line = frame.f_code.co_filename, frame.f_lineno
-    mend = "What does it wait for?" if asleep else "Does the loop around it end?"
-    return Trouble(
-        "timeout",
-        f"{message}. {mend}",
-        line=line,
-        text=linecache.getline(file, line).rstrip("\n")[:200],
-        cell=namespace.files[file],
-    )
+    text = linecache.getline(file, line).rstrip("\n")[:200]
+    return replace(trouble, line=line, text=text, cell=files[file])

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from autograder.worker.run import WrongReturn
+from autograder.worker.entry import WrongReturn
 from kernelwright.measure.practice import PracticeGPU, PracticeTensor
 
 Answer = Callable[..., Any]

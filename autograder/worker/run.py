@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from autograder.worker.cells import Namespace
 from autograder.worker.entries import ENTRIES
+from autograder.worker.entry import Given
 from autograder.worker.tensors import Guarded, to_bytes
 from autograder.worker.wire import Header
 
 
-class WrongReturn(Exception):
-    """A function returned something that is not what the exercise asks for."""
-
-
-def place_arguments(
-    header: Header, blobs: list[bytearray]
-) -> tuple[list[Any], list[Guarded]]:
-    """Build the arguments in order; tensors stand between guard zones."""
-    values: list[Any] = []
-    placed: list[Guarded] = []
-    for spec in header["arguments"]:
-        if spec["kind"] == "int":
-            values.append(int(spec["value"]))
-        elif spec["kind"] == "float":
-            values.append(float.fromhex(spec["value"]))
-        else:
-            guarded = Guarded.place(spec, blobs[spec["blob"]], header["device"])
-            placed.append(guarded)
-            values.append(guarded.tensor)
-    return values, placed
-
-
 def run_case(
-    answer: Any, header: Header, blobs: list[bytearray]
+    namespace: Namespace, header: Header, blobs: list[bytearray]
 ) -> tuple[Header, list[bytes]]:
-    """Run an answer on one case and return what it made."""
-    values, placed = place_arguments(header, blobs)
-    made = ENTRIES[header["entry"]].call(answer, values, placed, header)
+    """Run the answer on one case and return what it made."""
+    answer = namespace.answer(header["name"], header["entry"])
+    given = Given.place(header, blobs, namespace.files)
+    made, placed = ENTRIES[header["entry"]].call(answer, given, header), given.placed
     wanted = {spec["name"] for spec in header["outputs"]}
     data: list[bytes] = []
     if made.described is None or _as_wanted(made.described, header):

@@ -10,15 +10,16 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 from autograder.worker.blame import find_writer
 from autograder.worker.cells import Namespace
 from autograder.worker.entries import ENTRIES
+from autograder.worker.entry import Given
 from autograder.worker.overtime import ended_after
 from autograder.worker.run import run_case
 from autograder.worker.troubles import Trouble, describe
 from autograder.worker.wire import Header, read_message, write_message
+from kernelwright.errors import ToolchainError
 
 Reply = tuple[Header, list[bytes]]
 
@@ -41,7 +42,7 @@ def serve(request: int, reply: int) -> None:
             write_message(reply, {"ok": False, **trouble.to_json()}, [])
 
         seconds = header.get("busy_s", 0.0), header.get("wall_s", 0.0)
-        with ended_after(*seconds, namespace, overtime):
+        with ended_after(*seconds, namespace.files, overtime):
             answer, data = _answer(namespace, header, blobs)
         write_message(reply, answer, data)
 
@@ -59,35 +60,29 @@ def _answer(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Rep
     try:
         operation = _OPERATIONS[header["op"]]
         return operation(namespace, header, blobs)
-    except SystemExit as error:
-        # Ending the process is the learner's doing only as a mistake: say so.
-        trouble = Trouble("exit", f"the cell called exit ({error.code!r})")
-        return {"ok": False, **trouble.to_json()}, []
     except BaseException as error:
-        return {"ok": False, **describe(error, namespace).to_json()}, []
+        return {"ok": False, **describe(error, namespace.files).to_json()}, []
 
 
 def _prepare(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
     os.environ.update(header.get("environ", {}))
+    if lacking := ENTRIES[header["entry"]].prepare():
+        raise ToolchainError(lacking)
     namespace.load(header["prelude"], header["cells"])
-    _asked(namespace, header)
+    namespace.answer(header["name"], header["entry"])
     return {"ok": True}, []
 
 
 def _run(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
     os.environ["KERNELWRIGHT_DEADLINE_S"] = str(header["deadline_s"])
-    return run_case(_asked(namespace, header), header, blobs)
+    return run_case(namespace, header, blobs)
 
 
 def _trace(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
     os.environ["KERNELWRIGHT_DEADLINE_S"] = str(header["deadline_s"])
-    answer, entry = _asked(namespace, header), ENTRIES[header["entry"]]
-    return entry.trace(answer, header, blobs, namespace.files), []
-
-
-def _asked(namespace: Namespace, header: Header) -> Any:
-    """Return what the request's answer is called by."""
-    return namespace.answer(header["name"], header["entry"])
+    answer = namespace.answer(header["name"], header["entry"])
+    given = Given.place(header, blobs, namespace.files)
+    return ENTRIES[header["entry"]].trace(answer, given, header), []
 
 
 def _sass(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import socket
+import struct
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 _M_PERTURB = -6
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _MS_REC, _MS_PRIVATE = 1 << 14, 1 << 18
 
@@ -91,6 +95,17 @@ def mount_own_proc() -> None:
     _checked(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
     quiet = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     _checked(_libc.mount(b"proc", b"/proc", b"proc", quiet, None))
+
+
+def raise_loopback() -> None:
+    """Turn the loopback on, which a fresh network namespace has turned off.
+
+    Raises:
+        OSError: this process may not change its network.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh14x", b"lo", _IFF_UP)
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
 def fill_fresh_memory(byte: int) -> None:

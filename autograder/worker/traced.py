@@ -8,9 +8,9 @@ and soundness, never those for right values, which the supervisor compares itsel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from autograder.worker.run import place_arguments
 from autograder.worker.wire import BY_BLOCK, Header
 
 if TYPE_CHECKING:
@@ -21,9 +21,8 @@ WHOLE_THREADS = 1 << 14
 _MOST_LINES, _MOST_PROBLEMS, _LONGEST = 400, 20, 1000
 
 
-def trace_kernel(entry: Any, header: Header, blobs: list[bytearray]) -> Header:
+def trace_kernel(entry: Any, values: Sequence[Any], header: Header) -> Header:
     """Launch a kernel under the trace and describe what it did."""
-    values, _ = place_arguments(header, blobs)
     launch = header["launch"]
     names = [spec["name"] for spec in header["arguments"]]
     # By position: the learner may call the parameters what he likes.

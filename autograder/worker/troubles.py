@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from keyword import iskeyword
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from autograder.worker.cells import MissingName
-from autograder.worker.run import WrongReturn
-
-if TYPE_CHECKING:
-    from autograder.worker.cells import Namespace
+from autograder.worker.entry import MissingName, WrongReturn
 
 _LONGEST = 4000
 
@@ -46,11 +43,24 @@ class Trouble:
         return asdict(self)
 
 
-def describe(error: BaseException, namespace: Namespace) -> Trouble:
+class Told(Exception):
+    """Raised by the grader's own code, where it knows the trouble already."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.message)
+        self.trouble = trouble
+
+
+def describe(error: BaseException, files: Mapping[str, str]) -> Trouble:
     """Put an exception into words, on the learner's own line where it has one."""
     from kernelwright import errors
 
+    if isinstance(error, Told):
+        return error.trouble
     message = _said(error)
+    if isinstance(error, SystemExit):
+        # Ending the process is the learner's doing only as a mistake: say so.
+        return Trouble("exit", f"the cell called exit ({error.code!r})")
     if isinstance(error, MissingName):
         return Trouble("missing", message)
     if isinstance(error, WrongReturn):
@@ -77,18 +87,18 @@ def describe(error: BaseException, namespace: Namespace) -> Trouble:
         return Trouble("fault", message, line=error.line)
     if isinstance(error, errors.LaunchError):
         return Trouble("launch", message)
-    if isinstance(error, SyntaxError) and error.filename in namespace.files:
+    if isinstance(error, SyntaxError) and (file := error.filename or "") in files:
         return Trouble(
             "syntax",
             f"{type(error).__name__}: {error.msg}",
             line=error.lineno or 0,
             text=(error.text or "").rstrip()[:200],
-            cell=namespace.files[error.filename],
+            cell=files[file],
         )
     found = next((says for said, says in _CUDA_ERRORS.items() if said in message), "")
     if found:
         return Trouble("fault", found)
-    return _exception(error, message, namespace)
+    return _exception(error, message, files)
 
 
 # What CUDA says of a kernel that went astray, and what a learner can do about it.
@@ -113,12 +123,12 @@ _TRITON_LAUNCHES = {
 }
 
 
-def _exception(error: BaseException, message: str, namespace: Namespace) -> Trouble:
+def _exception(error: BaseException, message: str, files: Mapping[str, str]) -> Trouble:
     from kernelwright.errors import ArgumentError
 
     if isinstance(error, NotImplementedError) and message == "NotImplementedError":
         message = "nothing is written here yet"
-    inner = _innermost(error, namespace)
+    inner = _innermost(error, files)
     if inner is not error:
         message = _said(inner)
     text = f"{type(inner).__name__}: {message}{_mend(inner)}"
@@ -126,7 +136,7 @@ def _exception(error: BaseException, message: str, namespace: Namespace) -> Trou
     if launch:
         inner = error
     for frame in reversed(traceback.extract_tb(inner.__traceback__)):
-        if frame.filename in namespace.files:
+        if frame.filename in files:
             return Trouble(
                 "exception",
                 f"{launch}: write {_called(frame.line)}[(programs,)](...)."
@@ -134,7 +144,7 @@ def _exception(error: BaseException, message: str, namespace: Namespace) -> Trou
                 else text,
                 line=frame.lineno or 0,
                 text=(frame.line or "")[:200],
-                cell=namespace.files[frame.filename],
+                cell=files[frame.filename],
             )
     kind = "arguments" if isinstance(error, ArgumentError) else "exception"
     return Trouble(kind, text)
@@ -166,7 +176,7 @@ def _mend(error: BaseException) -> str:
     return ""
 
 
-def _innermost(error: BaseException, namespace: Namespace) -> BaseException:
+def _innermost(error: BaseException, files: Mapping[str, str]) -> BaseException:
     """Return what Triton wrapped: its own error shows the launch, not the line.
 
     Each function that calls another wraps once more, so the deepest error that passed
@@ -178,7 +188,7 @@ def _innermost(error: BaseException, namespace: Namespace) -> BaseException:
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         frames = traceback.extract_tb(cause.__traceback__)
-        if any(frame.filename in namespace.files for frame in frames):
+        if any(frame.filename in files for frame in frames):
             deepest = cause
         cause = cause.__cause__
     return deepest

@@ -104,7 +104,7 @@ def test_reading_the_output_is_told_from_not_writing_it(dtype: torch.dtype) -> N
     assert wrong is not None and not wrong.untouched.any()
     if dtype in (torch.float32, torch.float64):  # half types go through fp32
         assert wrong.read_first
-        said = wrong_message(wrong, "n = 8", "")
+        said = wrong_message(wrong, "n = 8", "out[0]", "")
         assert "out[0] was read before it was written, as += reads it" in said
     copied = judge(exercise, CASE, problem, {"out": before}, {"out": before}).wrong
     assert copied is not None and copied.untouched.all() and not copied.read_first

@@ -36,7 +36,7 @@ def child(source, reply):
     namespace = Namespace(folder)
     namespace.load("", [{"id": "mine", "language": "python", "source": source}])
     said = lambda trouble: os.write(reply, json.dumps(trouble.to_json()).encode())
-    with ended_after(1.0, WALL.get(source, 60.0), namespace, said):
+    with ended_after(1.0, WALL.get(source, 60.0), namespace.files, said):
         namespace.answer("body", "function")()
     os.write(reply, b'{"kind": "ended"}')
     os._exit(0)

@@ -11,8 +11,8 @@ from autograder.exercise import Exercise
 from autograder.exercises._profiling_regions import paths_of
 from autograder.exercises.profiling import EXERCISES
 from autograder.oracle import draw, given, is_right
+from autograder.worker.entry import WrongReturn
 from autograder.worker.practice import adapt_profiler
-from autograder.worker.run import WrongReturn
 from kernelwright.measure.practice import PracticeGPU
 from solutions import profiling as solved
 

@@ -1,0 +1,39 @@
+"""A function in Python that n processes of one torch.distributed group run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from autograder.exercise import Problem
+from autograder.kinds.python import PythonFunction
+from autograder.worker.wire import Header
+
+if TYPE_CHECKING:
+    from autograder.trial import Deadlines
+
+
+class Ranks(PythonFunction):
+    """Each rank is a process on the CPU; they meet over gloo."""
+
+    loopback: ClassVar[bool] = True
+
+    def device(self, here: str) -> str:
+        """Return the CPU, also next to a GPU."""
+        return "cpu"
+
+    def where(self, device: str) -> str:
+        """Say that nothing stood for anything else."""
+        return "CPU"
+
+    def case(self, problem: Problem, deadlines: Deadlines) -> Header:
+        """Leave the time to the ranks: their worker's own thread waits for them."""
+        return {"ranks": {"count": problem.ranks, **deadlines.limits}}
+
+    def element(self, output: str, place: Sequence[int]) -> str:
+        """Name the rank apart."""
+        return f"on rank {place[0]}, {super().element(output, place[1:])}"
+
+    def unmeasured(self, device: str) -> str:
+        """Say why one machine's processors are no measure."""
+        return "the speed of ranks that share one machine's processors says nothing"
