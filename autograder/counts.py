@@ -83,6 +83,8 @@ def count_words(row: dict[str, Any]) -> str:
     if row["got"] is None:
         return f"no {subject}"
     got, beside = row["got"], f"(ideal {_number(row['ideal'])})"
+    if not row["space"]:
+        return f"{_number(got)} {row['metric']} {beside}"
     if row["metric"] in _BY_BLOCK:
         return f"{_BY_BLOCK[row['metric']][0]} a block: {_number(got)} {beside}"
     return f"{subject}: {_many(got, row['metric'])} {beside}"
@@ -90,12 +92,19 @@ def count_words(row: dict[str, Any]) -> str:
 
 def _missed(count: Count, got: float | None, line: int) -> str:
     what = f"{count.space} {count.op}s"
+    if got is None and not count.space:
+        return f"Nobody counted its {count.metric}."
     if got is None and count.space == "shared":
         return f"The trace saw no {what}: the values are to pass through shared memory."
     if got is None:
         return f"The trace saw no {what}, and without any the output cannot be made."
     where = f"line {line}: " if line else ""
     bound = _bound(count)
+    if not count.space:
+        return (
+            f"It takes {_number(got)} {count.metric}; the ideal is "
+            f"{_number(count.ideal)}, and {bound} earn the points."
+        )
     verb = "have" if count.metric == "lanes_per_request" else "take"
     if count.metric in _BY_BLOCK:
         did = _BY_BLOCK[count.metric][1].format(_number(got))

@@ -14,7 +14,7 @@ import torch
 
 Kind = Literal["warm-up", "core", "detective", "ladder"]
 Language = Literal["cuda", "python"]
-Entry = Literal["kernel", "function", "ranks"]
+Entry = Literal["kernel", "function", "ranks", "circuit"]
 Value = torch.Tensor | int | float
 Arguments = Mapping[str, Value]
 Outputs = Mapping[str, torch.Tensor]
@@ -69,12 +69,20 @@ class Problem:
             tensor, of the outputs too, is stacked by rank: rank 1 is given ``x[1]``,
             and what it returns is ``out[1]``. Numbers are the same for all.
         replicated: names of the tensors that every rank is given whole.
+        cycles: for a circuit entry, how many clock cycles it may take. Its numbers
+            make the component, as arguments of the class; a tensor of whole numbers is
+            what the port of that name is given, and an output what one gives: an item
+            whenever valid and ready meet, if the port is a stream; else one a cycle,
+            the outputs late by the component's ``latency`` (0 unless it says so).
+            ``x.valid`` and ``out.ready`` are tensors that say in which cycles the
+            outside has an item for the stream ``x``, or room for one of ``out``.
     """
 
     arguments: Mapping[str, Value | None]
     outputs: Mapping[str, Output]
     launch: Launch | None = None
     ranks: int = 1
+    cycles: int = 0
     replicated: tuple[str, ...] = ()
 
 
@@ -122,8 +130,9 @@ class Count:
             ``lanes_per_request`` (of a warp's 32, how many take part: the more the
             better), or of a block as a whole, whatever the memory: ``barriers``,
             ``shuffles``, ``products`` (of tensor cores), ``matrix_loads``
-            (``ldmatrix``).
-        space: ``global`` or ``shared``.
+            (``ldmatrix``). Of a circuit: ``cycles``. Of ranks, by the one that does
+            most: ``sent bytes`` and ``messages``.
+        space: ``global`` or ``shared``; of circuits and ranks none.
         op: ``load`` or ``store``; an asynchronous copy is a load from global memory.
         at_most: the most that earns the points; ``None`` where more is no harm.
         ideal: what the best kernel shows, printed beside.
@@ -131,8 +140,8 @@ class Count:
     """
 
     metric: str
-    space: str
-    op: str
+    space: str = ""
+    op: str = ""
     at_most: float | None = None
     ideal: float = 0.0
     at_least: float | None = None
@@ -149,7 +158,8 @@ class Structure:
 
     Args:
         holds: each must occur as a prefix of some instruction, as ``LDG.E.128``; in
-            Python, as a name or one attribute of a name, as ``tl.load``.
+            Python, as a name or one attribute of a name, as ``tl.load``; of a circuit,
+            as a kind of cell, as ``$divfloor`` for ``//``.
         lacks: none may occur.
         message: what to tell the learner when it is not so.
         arch: the chip it is compiled for; needs no GPU.
@@ -217,8 +227,9 @@ class Exercise:
         kind: warm-up, core, detective or ladder.
         points: what full marks earn.
         language: ``cuda`` (a ``%%cuda`` cell) or ``python``.
-        entry: ``kernel`` (the grader launches it), ``function`` (it calls it) or
-            ``ranks`` (n processes of one torch.distributed group call it).
+        entry: ``kernel`` (the grader launches it), ``function`` (it calls it),
+            ``ranks`` (n processes of one torch.distributed group call it) or
+            ``circuit`` (an Amaranth component, which it simulates).
         name: the kernel or function that the cell must define.
         source: file with the marked region, relative to the repository's root.
         goal: one sentence that says what the learner makes.

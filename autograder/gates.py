@@ -48,6 +48,7 @@ def pass_through(run: Run, progress: Progress) -> list[Gate]:
         if not _fine(passed):
             return passed
     if run.exercise.counts:
+        trace = trace or Trace.of_run(run.counted)
         passed.append(check_counts(run.exercise, trace))
     # What cannot be measured is said in any case.
     asked = run.exercise.speed is not None
@@ -153,7 +154,7 @@ def _compile_gate(run: Run, trouble: Header) -> Gate:
             if isinstance(d, dict)
         ]
     if kind == "missing":
-        detail["words"] = f"no {exercise.entry} {exercise.name}"
+        detail["words"] = f"no {run.kind.noun} {exercise.name}"
     elif kind in ("exception", "exit"):
         detail["words"] = "the cell raises"
     status: GateStatus = "timeout" if kind == "timeout" else "failed"

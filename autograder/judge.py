@@ -244,7 +244,7 @@ def _parts(exercise: Exercise, passed: list[Gate], device: str) -> tuple[Part, .
             gate = by_name.get("counts" if name == "counts" else "fast")
             # What could have been counted or timed here is lost with what failed
             # before it.
-            lost = name == "counts" and kind.traced
+            lost = name == "counts" and kind.counted
             lost |= name == "speed" and not kind.unmeasured(device)
             earned = _earned(gate, points, lost and not broken)
         parts.append(Part(name, points, earned))

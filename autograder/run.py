@@ -28,6 +28,7 @@ class Run:
     cases: list[tuple[str, bool]] = field(default_factory=list)
     printed: str = ""
     kernels: list[Any] = field(default_factory=list)
+    counted: dict[str, float] = field(default_factory=dict)
 
     @property
     def kind(self) -> Kind:
@@ -48,4 +49,6 @@ class Run:
         """Try one case in a worker that holds the answer."""
         tried = try_case(self, worker, case, purpose, known)
         self.kernels += [kind for kind in tried.kernels if kind not in self.kernels]
+        # Of the first case, as what a trace counts is.
+        self.counted = self.counted or tried.counted
         return tried

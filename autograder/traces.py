@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autograder.words import clean
@@ -71,7 +71,8 @@ class Found:
 class Trace:
     """One traced launch, or one call whose kernels were watched.
 
-    ``by_block`` holds what all threads of a block do together, on average over blocks.
+    ``by_block`` holds what all threads of a block do together, on average over blocks;
+    ``own`` what a kind of answer counts that has no memory of its own, by its name.
     Notes say where what ran it is known to differ from a GPU.
     """
 
@@ -80,12 +81,20 @@ class Trace:
     by_block: Mapping[str, float]
     launches: int
     notes: tuple[str, ...] = ()
+    own: Mapping[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def of_run(counted: Mapping[str, float]) -> Trace | None:
+        """Make a trace of what a run counted by itself; none of nothing."""
+        return Trace((), (), {}, 1, own=counted) if counted else None
 
     def total(self, metric: str, space: str, op: str) -> float | None:
         """Return a metric over all accesses of a kind; ``None`` where there are none.
 
         An asynchronous copy is a load from global memory.
         """
+        if metric in self.own:
+            return self.own[metric]
         if metric in BY_BLOCK:
             return self.by_block.get(metric, 0.0)
         ops = ("load", "async copy") if (space, op) == ("global", "load") else (op,)

@@ -81,6 +81,7 @@ class Tried:
         poisons: what each output held before.
         detail: facts about the trouble.
         kernels: which Triton kernels were launched, and for what kinds of arguments.
+        counted: what the run itself counted: the cycles of a circuit.
     """
 
     trouble: str = ""
@@ -90,6 +91,7 @@ class Tried:
     poisons: dict[str, bytes] = field(default_factory=dict)
     detail: dict[str, Any] = field(default_factory=dict)
     kernels: tuple[Any, ...] = ()
+    counted: dict[str, float] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
@@ -177,7 +179,20 @@ def try_case(
         return Tried(trouble=trouble, kind="return", problem=problem)
     listed = answer.get("kernels")
     kernels = tuple(listed[:_MOST_KERNELS]) if isinstance(listed, list) else ()
-    return Tried(verdict=verdict, problem=problem, poisons=poisons, kernels=kernels)
+    return Tried(
+        verdict=verdict,
+        problem=problem,
+        poisons=poisons,
+        kernels=kernels,
+        counted=_counted(answer.get("counted")),
+    )
+
+
+def _counted(told: object) -> dict[str, float]:
+    """Take what a worker counted for whole numbers, or for nothing."""
+    if not isinstance(told, dict):
+        return {}
+    return {str(name): float(whole(value)) for name, value in told.items()}
 
 
 def poisons_for(run: Run, problem: Problem) -> dict[str, bytes]:

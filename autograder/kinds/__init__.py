@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autograder.exercise import Exercise
+from autograder.kinds.circuit import Circuit
 from autograder.kinds.cuda import CudaKernel
 from autograder.kinds.kind import Kind
 from autograder.kinds.python import PythonFunction
@@ -16,6 +17,8 @@ def kind_of(exercise: Exercise) -> Kind:
         return CudaKernel()
     if exercise.entry == "ranks":
         return Ranks()
+    if exercise.entry == "circuit":
+        return Circuit()
     # The prelude is the course's: it says what the answers are made of.
     return TritonFunction() if "import triton" in exercise.prelude else PythonFunction()
 

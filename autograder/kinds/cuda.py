@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 class CudaKernel(Kind):
     """A ``__global__`` function; on a machine without a GPU the emulator runs it."""
 
+    noun: ClassVar[str] = "kernel"
     fills: ClassVar[bool] = True
     traced: ClassVar[bool] = True
+    counted: ClassVar[bool] = True
     smallest: ClassVar[str] = SMALLEST
 
     def refusal(self, run: Run) -> Gate | None:

@@ -25,14 +25,18 @@ class Kind(ABC):
     """How one kind of answer is prepared, run, traced, examined and timed.
 
     Attributes:
+        noun: what the cell must define.
         fills: whether the outputs are arguments that it writes; else it returns them.
         traced: whether its run can be traced.
+        counted: whether what it does can be counted, by a trace or by its run.
         loopback: whether its worker must be able to connect to itself.
         smallest: an answer of the course's own, which every working machine loads.
     """
 
+    noun: ClassVar[str] = "function"
     fills: ClassVar[bool] = False
     traced: ClassVar[bool] = False
+    counted: ClassVar[bool] = False
     loopback: ClassVar[bool] = False
     smallest: ClassVar[str] = "def warm(): pass\n"
 

@@ -17,6 +17,7 @@ class Ranks(PythonFunction):
     """Each rank is a process on the CPU; they meet over gloo."""
 
     loopback: ClassVar[bool] = True
+    counted: ClassVar[bool] = True
 
     def device(self, here: str) -> str:
         """Return the CPU, also next to a GPU."""

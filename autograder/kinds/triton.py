@@ -15,6 +15,7 @@ class TritonFunction(PythonFunction):
     """Its kernels are watched in Triton's interpreter, next to a GPU too."""
 
     traced: ClassVar[bool] = True
+    counted: ClassVar[bool] = True
 
     def objection(
         self, exercise: Exercise, answer: Header, data: Sequence[bytes], right: bool

@@ -84,7 +84,8 @@ class Namespace:
         path.write_text(source, encoding="utf-8")
         self.files[str(path)] = exercise
         try:
-            code = compile(source, str(path), "exec")
+            # As a notebook has it: with none of this file's own future statements.
+            code = compile(source, str(path), "exec", dont_inherit=True)
         except SyntaxError as error:
             if _MAGIC.search(source):
                 error.msg = (

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from autograder.worker.circuit import Circuit
 from autograder.worker.entry import Entry, Given, Made, describe_returned, watched
 from autograder.worker.launches import counted
 from autograder.worker.operations import told
@@ -67,6 +68,7 @@ ENTRIES: dict[str, Entry] = {
     "kernel": Kernel(),
     "function": Function(),
     "ranks": Ranks(),
+    "circuit": Circuit(),
 }
 
 

@@ -16,7 +16,7 @@ from autograder.worker.entry import (
     watched,
 )
 from autograder.worker.group import Said, run_group
-from autograder.worker.operations import told
+from autograder.worker.operations import Sends, told
 from autograder.worker.tensors import DTYPES, from_bytes, to_bytes
 from autograder.worker.wire import Header
 
@@ -51,10 +51,11 @@ class Ranks(Entry):
         """Run every rank to its end, and stack what they returned."""
 
         def run(rank: int) -> Said:
-            with watched(header) as operations:
+            with watched(header) as operations, Sends() as sent:
                 returned = answer(*_own_arguments(rank, given, header))
             tensors, described = describe_returned(returned)
             words = {"returned": described, "operations": told(operations)}
+            words["sent"] = {"sent bytes": sent.bytes, "messages": sent.messages}
             return words, [to_bytes(tensor) for tensor in tensors]
 
         said = run_group(run, given.files, **header["ranks"])
@@ -62,7 +63,11 @@ class Ranks(Entry):
         stacked = [torch.stack(one) for one in zip(*pieces, strict=True)]
         ran = {name for words, _ in said for name in words["operations"]}
         made, described = describe_returned(stacked)
-        return Made(made, {"operations": sorted(ran)}, described)
+        most = {
+            name: max(words["sent"][name] for words, _ in said)
+            for name in ("sent bytes", "messages")
+        }
+        return Made(made, {"operations": sorted(ran), "counted": most}, described)
 
 
 def _own_arguments(rank: int, given: Given, header: Header) -> list[Any]:

@@ -104,6 +104,14 @@ def _kernels(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Re
     return compile_kernels(header), []
 
 
+def _cells(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
+    from autograder.worker.circuit import cells_of
+
+    answer = namespace.answer(header["name"], header["entry"])
+    given = Given.place(header, blobs, namespace.files)
+    return {"ok": True, "cells": cells_of(answer, given, header)}, []
+
+
 def _blame(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Reply:
     os.environ["KERNELWRIGHT_DEADLINE_S"] = str(header["deadline_s"])
     return {"ok": True, "writer": find_writer(header, blobs)}, []
@@ -121,6 +129,7 @@ _OPERATIONS: dict[str, Callable[[Namespace, Header, list[bytearray]], Reply]] = 
     "trace": _trace,
     "sass": _sass,
     "kernels": _kernels,
+    "cells": _cells,
     "blame": _blame,
     "timed": _timed,
 }

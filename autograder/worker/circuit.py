@@ -1,0 +1,235 @@
+"""A circuit in Amaranth: simulated clock by clock, between what its ports are given.
+
+A port that is a stream takes and gives an item whenever valid and ready meet; any other
+holds the item of the cycle, and gives it as many cycles later as the component's
+``latency`` says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import torch
+
+from autograder.worker.entry import Entry, Given, Made, WrongReturn, describe_returned
+from autograder.worker.tensors import DTYPES
+from autograder.worker.troubles import Told, Trouble
+from autograder.worker.wire import Header
+
+_CELL = re.compile(r"^\s*cell (\$\w+)", re.MULTILINE)
+_PACE = (".valid", ".ready")
+
+
+class Circuit(Entry):
+    """A component: the case's numbers make it, its tensors are what ports are given."""
+
+    noun: ClassVar[str] = "component"
+
+    def prepare(self) -> str:
+        """Ask for the simulator."""
+        if find_spec("amaranth"):
+            return ""
+        return (
+            "circuits are simulated by Amaranth, which is not installed here. Mend: "
+            "pip install amaranth"
+        )
+
+    def call(self, answer: Any, given: Given, header: Header) -> Made:
+        """Simulate it until every output is there."""
+        component = _component(answer, given, header)
+        inputs, outputs = _ports(component, given, header)
+        cycles = _simulate(component, inputs, outputs, header["cycles"])
+        types = [DTYPES[spec["dtype"]] for spec in header["outputs"]]
+        tensors, described = describe_returned(
+            [
+                torch.tensor(out.items, dtype=dtype)
+                for out, dtype in zip(outputs, types, strict=True)
+            ]
+        )
+        return Made(tensors, {"counted": {"cycles": cycles}}, described)
+
+
+def cells_of(answer: Any, given: Given, header: Header) -> list[str]:
+    """Return the kinds of cells that a circuit is made of: ``$add``, ``$divfloor``."""
+    from amaranth.back import rtlil
+
+    text = rtlil.convert(_component(answer, given, header))
+    return sorted(set(_CELL.findall(text)))
+
+
+def _component(answer: Any, given: Given, header: Header) -> Any:
+    """Make the component of the case's numbers.
+
+    Raises:
+        WrongReturn: it is none, or lacks a port.
+    """
+    from amaranth.lib.wiring import Component
+
+    numbers = {
+        spec["name"]: value
+        for spec, value in zip(header["arguments"], given.values, strict=True)
+        if spec["kind"] != "tensor"
+    }
+    component = answer(**numbers)
+    name = header["name"]
+    if not isinstance(component, Component):
+        raise WrongReturn(
+            f"{name} makes no component of Amaranth's; wanted a class that inherits "
+            "from wiring.Component."
+        )
+    ports = [spec["name"] for spec in [*header["arguments"], *header["outputs"]]]
+    for port in ports:
+        if port in numbers or port.endswith(_PACE):
+            continue
+        if port not in component.signature.members:
+            there = ", ".join(component.signature.members) or "none"
+            raise WrongReturn(f"{name} has no port {port}. Its ports: {there}.")
+    return component
+
+
+@dataclass
+class _Port:
+    """A port of a component while it is simulated.
+
+    Args:
+        name: the port's.
+        port: the signal, or the stream.
+        pace: of a stream, the cycles in which the outside is ready for its next item;
+            behind its end, every one.
+        items: what it is given, or what was taken from it.
+        wanted: how many are to pass.
+        latency: of an output that is no stream, by how many cycles it is late.
+    """
+
+    name: str
+    port: Any
+    pace: Sequence[int]
+    items: list[Any]
+    wanted: int
+    latency: int = 0
+    passed: int = 0
+    offered: bool = False
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it says when an item passes."""
+        return all(hasattr(self.port, name) for name in ("payload", "valid", "ready"))
+
+    def give(self, ctx: Any, cycle: int) -> None:
+        """Set an input for this cycle."""
+        if not self.is_stream:
+            ctx.set(self.port, self.items[cycle] if cycle < self.wanted else 0)
+            return
+        # What was offered stays until it is taken.
+        if not self.offered and self.passed < self.wanted and self._ready(cycle):
+            self.offered = True
+            ctx.set(self.port.payload, self.items[self.passed])
+        ctx.set(self.port.valid, self.offered)
+
+    def open(self, ctx: Any, cycle: int) -> None:
+        """Say of an output whether an item is taken in this cycle."""
+        if self.is_stream:
+            ctx.set(self.port.ready, self._ready(cycle))
+
+    def given(self, ctx: Any, cycle: int) -> None:
+        """Note whether an input's item passes at the end of this cycle."""
+        if self.offered and ctx.get(self.port.ready):
+            self.offered = False
+            self.passed += 1
+
+    def take(self, ctx: Any, cycle: int) -> None:
+        """Take an output's item, if one passes at the end of this cycle."""
+        if self.passed == self.wanted:
+            return
+        if not self.is_stream:
+            if cycle < self.latency:
+                return
+            item = ctx.get(self.port)
+        elif ctx.get(self.port.valid) and ctx.get(self.port.ready):
+            item = ctx.get(self.port.payload)
+        else:
+            return
+        self.items.append(int(item))
+        self.passed += 1
+
+    def _ready(self, cycle: int) -> bool:
+        return cycle >= len(self.pace) or bool(self.pace[cycle])
+
+
+def _ports(
+    component: Any, given: Given, header: Header
+) -> tuple[list[_Port], list[_Port]]:
+    """Return the inputs and the outputs, with what they are to give and take."""
+    items = {each.name: each.tensor.tolist() for each in given.placed}
+    pace = {name: items.pop(name) for name in list(items) if name.endswith(_PACE)}
+
+    def port(name: str, values: list[Any], wanted: int, paced: str) -> _Port:
+        latency = int(getattr(component, "latency", 0))
+        at = getattr(component, name)
+        return _Port(name, at, pace.get(name + paced, ()), values, wanted, latency)
+
+    inputs = [port(name, it, len(it), ".valid") for name, it in items.items()]
+    outputs = [
+        port(spec["name"], [], spec["shape"][0], ".ready") for spec in header["outputs"]
+    ]
+    return inputs, outputs
+
+
+def _simulate(
+    component: Any, inputs: list[_Port], outputs: list[_Port], most: int
+) -> int:
+    """Simulate until all outputs are there; return the cycles that it took.
+
+    Raises:
+        Told: some are not after so many cycles.
+    """
+    from amaranth.hdl import Module, Signal
+    from amaranth.sim import Simulator
+
+    top = Module()
+    top.submodules += component
+    # There is a clock also where the circuit has no register.
+    beat = Signal()
+    top.d.sync += beat.eq(~beat)
+    cycle = 0
+
+    async def bench(ctx: Any) -> None:
+        nonlocal cycle
+        while cycle < most and any(out.passed < out.wanted for out in outputs):
+            for each in inputs:
+                each.give(ctx, cycle)
+            for out in outputs:
+                out.open(ctx, cycle)
+            # All is set: what stands now is what the edge at its end will see.
+            for each in inputs:
+                each.given(ctx, cycle)
+            for out in outputs:
+                out.take(ctx, cycle)
+            cycle += 1
+            await ctx.tick()
+
+    simulator = Simulator(top)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    for out in outputs:
+        if out.passed < out.wanted:
+            raise Told(Trouble("timeout", _silence(out, inputs, most)))
+    return cycle
+
+
+def _silence(out: _Port, inputs: list[_Port], most: int) -> str:
+    """Say what did not come, and what was taken."""
+    words = f"after {most:,} cycles {out.name} has given {out.passed} of {out.wanted}"
+    taken = [
+        f"{each.passed} of {each.wanted} items of {each.name} are taken"
+        for each in inputs
+        if each.is_stream
+    ]
+    if not taken:
+        return f"{words}: it gives one a cycle, {out.latency} cycles late."
+    return f"{words}, and {', '.join(taken)}. Which valid or ready stays low?"
