@@ -231,6 +231,8 @@ def _be(
     rank: _Rank, count: int, run: Callable[[int], Said], files: Mapping[str, str]
 ) -> NoReturn:
     """Be one rank; never returns."""
+    # That another has gone is an error to be told, and no end of its own.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     _watch(rank, files)
     try:
         _join(rank, count)

@@ -12,6 +12,7 @@ from small_exercises import make_exercise
 from autograder.exercise import (
     Arguments,
     Case,
+    Count,
     Exercise,
     NearMiss,
     Output,
@@ -62,6 +63,10 @@ RING = make_exercise(
     structure=(
         Structure(runs_no=("allgather",), message="Send it to the neighbour alone."),
     ),
+    counts=(
+        Count("sent bytes", at_most=20, ideal=20),
+        Count("messages", at_most=1, ideal=1),
+    ),
     prelude="import torch\nimport torch.distributed as dist\n",
 )
 BEGIN = """# exercise: ring_step
@@ -87,7 +92,18 @@ def test_what_ranks_pass_on_is_right(judge: Judge) -> None:
     result = graded(judge, RIGHT)
     assert result.passed, result.message
     assert (result.earned, result.words) == (10.0, "correct (CPU)")
+    # Of five floats, once: that each rank sends.
+    said = "20 sent bytes (ideal 20), 1 messages (ideal 1)"
+    assert result.gate("counts").message == said
     assert graded(judge, BEGIN + "    raise NotImplementedError\n").earned == 0.0
+
+
+def test_what_is_sent_twice_costs_points(judge: Judge) -> None:
+    once = "    sent = dist.isend(x, (me + 1) % n)\n    dist.recv(got, (me - 1) % n)\n"
+    assert once in RIGHT
+    result = graded(judge, RIGHT.replace(once, 2 * once))
+    assert (result.earned, result.words) == (7.5, "correct, moves too much")
+    assert "It takes 40 sent bytes; the ideal is 20" in result.message
 
 
 def test_a_wrong_value_names_its_rank(judge: Judge) -> None:
