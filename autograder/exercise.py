@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 Kind = Literal["warm-up", "core", "detective", "ladder"]
-Language = Literal["cuda", "python"]
+Language = Literal["cuda", "python", "cpp"]
 Entry = Literal["kernel", "function", "ranks", "circuit"]
 Value = torch.Tensor | int | float
 Arguments = Mapping[str, Value]
@@ -226,7 +226,8 @@ class Exercise:
         title: a short noun phrase.
         kind: warm-up, core, detective or ladder.
         points: what full marks earn.
-        language: ``cuda`` (a ``%%cuda`` cell) or ``python``.
+        language: ``cuda`` (a ``%%cuda`` cell), ``python``, or ``cpp`` (a ``%%cpp``
+            cell of C++ for the host, whose function writes its outputs).
         entry: ``kernel`` (the grader launches it), ``function`` (it calls it),
             ``ranks`` (n processes of one torch.distributed group call it) or
             ``circuit`` (an Amaranth component, which it simulates).

@@ -39,6 +39,7 @@ class Syntax:
 
 SYNTAX: Final[Mapping[Language, Syntax]] = {
     "cuda": Syntax("CUDA C++", "//", (".cu", ".cuh"), "%%cuda"),
+    "cpp": Syntax("C++", "//", (".cpp",), "%%cpp"),
     "python": Syntax("Python", "#", (".py",)),
 }
 MAGICS: Final = tuple(syntax.magic for syntax in SYNTAX.values() if syntax.magic)

@@ -105,6 +105,17 @@ def check_names(run: Run) -> Gate:
         if isinstance(node, ast.Name)
         or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
     }
+    gate = check_used(run, used)
+    if gate.status != "passed":
+        return gate
+    if run.device == "cpu" and run.kernels:
+        # Triton's interpreter takes more of Python than its compiler does.
+        return compiled_kernels(run)
+    return gate
+
+
+def check_used(run: Run, used: set[str]) -> Gate:
+    """Hold the names that an answer uses to what the exercise asks for."""
     for wanted in run.exercise.structure:
         missing = [name for name in wanted.holds if name not in used]
         present = [name for name in wanted.lacks if name in used]
@@ -116,9 +127,6 @@ def check_names(run: Run) -> Gate:
                 wanted.message or f"The cell {' and '.join(parts)}.",
                 {"missing": missing, "present": present},
             )
-    if run.device == "cpu" and run.kernels:
-        # Triton's interpreter takes more of Python than its compiler does.
-        return compiled_kernels(run)
     return Gate("structure", "passed", "the names that it uses")
 
 

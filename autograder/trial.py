@@ -230,6 +230,7 @@ def pack_problem(
     header: Header = {
         "name": run.exercise.name,
         "entry": run.exercise.entry,
+        "fills": run.kind.fills,
         "device": device,
         "arguments": arguments,
         "outputs": [

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from kernelwright import cuda
+from kernelwright import cpp, cuda
 from kernelwright.errors import KernelwrightError
 
 if TYPE_CHECKING:
@@ -17,20 +17,25 @@ _DEADLINE_S = "30"
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Register ``%%cuda``; called by ``%load_ext kernelwright``."""
+    """Register ``%%cuda`` and ``%%cpp``; called by ``%load_ext kernelwright``."""
     os.environ.setdefault("KERNELWRIGHT_DEADLINE_S", _DEADLINE_S)
 
     def cuda_cell(line: str, cell: str) -> None:
         run_cell(shell, line, cell)
 
+    def cpp_cell(line: str, cell: str) -> None:
+        shell.push(cpp.compile("\n" + cell))
+
     shell.register_magic_function(cuda_cell, "cell", "cuda")
+    shell.register_magic_function(cpp_cell, "cell", "cpp")
     shell.set_custom_exc((KernelwrightError,), _show_error)
     _load_again_in_silence(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Take ``%%cuda`` away again."""
-    shell.magics_manager.magics["cell"].pop("cuda", None)
+    """Take the magics away again."""
+    for name in ("cuda", "cpp"):
+        shell.magics_manager.magics["cell"].pop(name, None)
     shell.set_custom_exc((), None)
     vars(shell.extension_manager).pop("load_extension", None)
 

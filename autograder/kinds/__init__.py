@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autograder.exercise import Exercise
 from autograder.kinds.circuit import Circuit
+from autograder.kinds.cpp import CppFunction
 from autograder.kinds.cuda import CudaKernel
 from autograder.kinds.kind import Kind
 from autograder.kinds.python import PythonFunction
@@ -15,6 +16,8 @@ def kind_of(exercise: Exercise) -> Kind:
     """Choose the kind from what an exercise declares."""
     if exercise.entry == "kernel":
         return CudaKernel()
+    if exercise.language == "cpp":
+        return CppFunction()
     if exercise.entry == "ranks":
         return Ranks()
     if exercise.entry == "circuit":

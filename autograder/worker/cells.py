@@ -79,6 +79,11 @@ class Namespace:
         for name in module.templates:
             setattr(self.module, name.split("::")[-1], module)
 
+    def _load_cpp(self, exercise: str, source: str) -> None:
+        from kernelwright import cpp
+
+        vars(self.module).update(cpp.compile(source))
+
     def _load_python(self, exercise: str, source: str) -> None:
         path = self.folder / f"{exercise}.py"
         path.write_text(source, encoding="utf-8")

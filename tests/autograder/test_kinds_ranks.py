@@ -99,7 +99,7 @@ def test_what_ranks_pass_on_is_right(judge: Judge) -> None:
 
 
 def test_what_is_sent_twice_costs_points(judge: Judge) -> None:
-    once = "    sent = dist.isend(x, (me + 1) % n)\n    dist.recv(got, (me - 1) % n)\n"
+    once = RIGHT.removeprefix(BEGIN).removesuffix("    return got * weight * by\n")
     assert once in RIGHT
     result = graded(judge, RIGHT.replace(once, 2 * once))
     assert (result.earned, result.words) == (7.5, "correct, moves too much")

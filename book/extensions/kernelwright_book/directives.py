@@ -112,7 +112,7 @@ class Solution(_Ours):
             raise self.error(str(error)) from None
         one = Folded(summary=f"Solution: {exercise.title}", classes=["kw-solution"])
         code = nodes.literal_block(region.text_solved, region.text_solved)
-        code["language"] = "cuda" if region.language == "cuda" else "python"
+        code["language"] = region.language
         one += code
         self.body(one)
         return [one]
