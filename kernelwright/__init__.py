@@ -38,14 +38,15 @@ from kernelwright.measure import (
     roofline,
 )
 from kernelwright.trace.triton import trace_triton
+from kernelwright.trace.triton.start import start_interpreter
 from kernelwright.trace.unwritten import unwritten_like
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-# Triton reads this when it is imported; without a GPU only its interpreter works.
+# Without a GPU only Triton's interpreter works.
 if cuda.backend() == "emulator":
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+    start_interpreter()
 
 __all__ = [
     "ArgumentError",

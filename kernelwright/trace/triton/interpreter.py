@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from kernelwright.errors import LaunchError
 from kernelwright.trace.report import Op
 from kernelwright.trace.triton.doubts import doubtful
 from kernelwright.trace.triton.memory import GuardedArguments
+from kernelwright.trace.triton.start import interpreted, with_index
 from kernelwright.trace.triton.watch import Watch
 
 _ABSENT = object()
@@ -72,8 +72,11 @@ def _watched(watch: Watch) -> Iterator[None]:
 
     changes = _Changes()
     builder = interpreter.interpreter_builder
-    for owner in (tl, tl.core, tl.math, tl.core.tensor, tl.core.tensor_descriptor_base):
+    for owner in (tl, tl.core, tl.math, tl.core.tensor):
         changes.keep(owner)
+    # Older Tritons have no descriptors.
+    if descriptor := getattr(tl.core, "tensor_descriptor_base", None):
+        changes.keep(descriptor)
     try:
         _watch_launches(watch, changes, interpreter.GridExecutor, builder)
         changes.replace(builder, "create_masked_load", _load(watch, builder))
@@ -83,9 +86,10 @@ def _watched(watch: Watch) -> Iterator[None]:
         for name, method in doubtful(watch, builder).items():
             changes.replace(builder, name, method)
         # Compiled kernels, on a machine with a GPU, are interpreted for once.
-        seen: dict[Any, Any] = {}
-        changes.replace(jit.JITFunction, "run", _run_interpreted(seen))
-        changes.replace(jit.JITFunction, "__call__", _call_interpreted(seen))
+        for name, method in interpreted().items():
+            changes.replace(jit.JITFunction, name, method)
+        index = with_index(interpreter._patch_lang_tensor)
+        changes.replace(interpreter, "_patch_lang_tensor", index)
         yield
     finally:
         changes.undo()
@@ -194,36 +198,3 @@ def _compare(watch: Watch, builder: Any) -> Callable[..., Any]:
         return TensorHandle(found, expected.dtype.scalar)
 
     return compare
-
-
-def _interpreted(seen: dict[Any, Any], function: Any) -> Any:
-    """Return what the interpreter runs for a kernel that was made to be compiled."""
-    from triton.runtime.interpreter import InterpretedFunction
-
-    if function.fn not in seen:
-        own = function.fn
-        # With a copy of the names that it sees: the interpreter adds to them.
-        alone = FunctionType(
-            own.__code__, dict(own.__globals__), own.__name__, own.__defaults__,
-            own.__closure__,
-        )  # fmt: skip
-        alone.__annotations__ = own.__annotations__
-        alone.__kwdefaults__ = own.__kwdefaults__
-        made = InterpretedFunction(alone)
-        made.pre_run_hooks = list(function.pre_run_hooks)
-        seen[own] = made
-    return seen[function.fn]
-
-
-def _run_interpreted(seen: dict[Any, Any]) -> Callable[..., Any]:
-    def run(self: Any, *arguments: Any, **options: Any) -> Any:
-        return _interpreted(seen, self).run(*arguments, **options)
-
-    return run
-
-
-def _call_interpreted(seen: dict[Any, Any]) -> Callable[..., Any]:
-    def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        return _interpreted(seen, self)(*arguments, **named)
-
-    return call

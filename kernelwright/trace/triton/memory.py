@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -74,13 +75,14 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 def _changed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return an argument with its tensors changed, by Triton's rules what has some."""
     from triton.runtime.jit import TensorWrapper
-    from triton.tools.tensor_descriptor import TensorDescriptor
 
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, TensorWrapper):
         return TensorWrapper(change(value.base), value.dtype)
-    if isinstance(value, TensorDescriptor):
+    # Older Tritons have no such module; whoever holds a descriptor has loaded it.
+    module = sys.modules.get("triton.tools.tensor_descriptor")
+    if module and isinstance(value, module.TensorDescriptor):
         return replace(value, base=change(value.base))
     if isinstance(value, tuple):
         parts = [_changed(part, change) for part in value]
