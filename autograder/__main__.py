@@ -159,6 +159,10 @@ def _grade_class(
         print(f"Grading {total} submissions, seed {judge.seed}", flush=True)
         print(f"Sandbox: {judge.server.tier.words}", flush=True)
         warm_toolchain(judge.device)
+        if misfits := judge.misfits(exercises):
+            print("No class is graded on this machine:", file=sys.stderr)
+            print(*misfits, sep="\n", file=sys.stderr)
+            return NOT_GRADED
         rows = grade_class(folder, exercises, judge, out, say)
     print(f"Table: {out / TABLE}; a report for each: {out}/*/report.html")
     return NOT_GRADED if any(row.failed for row in rows) else OK

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autograder.exercise import Case
-from autograder.trial import Cell, Tried, pack_problem, prepare, try_case
-from autograder.worker.wire import Header
+from autograder.trial import Tried, pack_problem, prepare, try_case
 from autograder.workers import WorkerEnded
 
 if TYPE_CHECKING:
@@ -47,27 +46,6 @@ def emulator_says(run: Run, case: Case, purpose: str) -> str:
         except WorkerEnded:
             return ""
     return f" The emulator says: {tried.trouble}" if tried.trouble else ""
-
-
-def toolchain_is_missing(run: Run, header: Header) -> bool:
-    """Find out whether a worker that says so is right: it may say anything.
-
-    The same request is made for a source of the course's own in a fresh worker.
-    """
-    exercise, source = run.exercise, run.kind.smallest
-    own = {"op": header["op"], "name": "warm", "entry": exercise.entry}
-    own |= {"prelude": exercise.prelude, "source": source}
-    own |= {"cells": [vars(Cell("warm", exercise.language, source))]}
-    with run.spawn() as worker:
-        try:
-            answer, _ = worker.ask(
-                {**header, **own},
-                deadline_s=run.deadlines.prepare,
-                most_bytes=64 << 20,
-            )
-        except WorkerEnded:
-            return False
-    return answer.get("kind") == "toolchain"
 
 
 def _block_and_thread(value: object) -> list[list[int]] | None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from autograder.counts import check_counts
-from autograder.evidence import toolchain_is_missing
 from autograder.oracle import cases_of
 from autograder.picture import picture
 from autograder.recognise import EXPLORE_S, known_mistake
 from autograder.results import Gate, GateStatus
 from autograder.run import Run
+from autograder.selftest import ESSENTIAL
 from autograder.sound import check_sound
 from autograder.traces import Trace
 from autograder.trial import Tried, prepare
@@ -25,7 +25,7 @@ from autograder.words import (
     wrong_message,
 )
 from autograder.worker.wire import Header
-from autograder.workers import InfrastructureError, Worker, WorkerEnded
+from autograder.workers import Worker, WorkerEnded
 
 Progress = Callable[[str], None]
 
@@ -34,6 +34,9 @@ _FINE = ("passed", "not checked", "not measured")
 
 def pass_through(run: Run, progress: Progress) -> list[Gate]:
     """Take an answer through every gate that can be judged here."""
+    for name in ESSENTIAL:
+        if name in run.unfit:
+            return [run.unfit[name]]
     progress("compiling")
     if refused := run.kind.refusal(run):
         return [refused]
@@ -44,12 +47,13 @@ def pass_through(run: Run, progress: Progress) -> list[Gate]:
     # not: it is asked first.
     if run.kind.has_structure(run):
         progress("reading its machine code")
-        passed.append(run.kind.structure(run, trace))
+        passed.append(run.unfit.get("structure") or run.kind.structure(run, trace))
         if not _fine(passed):
             return passed
     if run.exercise.counts:
         trace = trace or Trace.of_run(run.counted)
-        passed.append(check_counts(run.exercise, trace))
+        counts = run.unfit.get("counts")
+        passed.append(counts or check_counts(run.exercise, trace))
     # What cannot be measured is said in any case.
     asked = run.exercise.speed is not None
     if asked and (_fine(passed) or run.kind.unmeasured(run.device)):
@@ -78,7 +82,9 @@ def _compile_and_try(run: Run, progress: Progress) -> tuple[list[Gate], Trace | 
             run.printed = worker.capture.of_the_answer()
             return [_compile_gate(run, trouble)], None
         progress("tracing")
-        sound, trace = check_sound(run, worker)
+        sound, trace = run.unfit.get("sound"), None
+        if sound is None:
+            sound, trace = check_sound(run, worker)
         passed = [Gate("compiles", "passed"), sound]
         if sound.status in _FINE:
             right = _right(run, worker, progress)
@@ -138,10 +144,9 @@ def _compile_gate(run: Run, trouble: Header) -> Gate:
     """Say why a cell could not be loaded."""
     exercise, kind = run.exercise, trouble.get("kind")
     message = trouble_message(trouble, exercise)
-    if kind == "toolchain" and toolchain_is_missing(run, {"op": "prepare"}):
-        raise InfrastructureError(message)
     listed = trouble.get("diagnostics")
     detail: dict[str, Any] = {"line": whole(trouble.get("line"))}
+    detail["toolchain"] = kind == "toolchain"
     if isinstance(listed, list):
         detail["diagnostics"] = [
             {

@@ -65,6 +65,7 @@ def grade(
     out.mkdir(parents=True, exist_ok=True)
     record = _record(submission, judge)
     judge.server.start()
+    record.notes += judge.misfits(exercises)
     _write(out, record)
     for exercise in exercises:
         if progress:

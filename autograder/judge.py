@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import cast
@@ -19,6 +19,7 @@ from autograder.languages import code_of
 from autograder.oracle import fresh_seed
 from autograder.results import Gate, Part, Result, Status
 from autograder.run import Run
+from autograder.selftest import ESSENTIAL, language_of, unfit_gates
 from autograder.submission import Submission
 from autograder.trial import Cell, Deadlines
 from autograder.words import clean
@@ -53,6 +54,7 @@ class Judge:
         self.public = public
         self.deadlines = deadlines or Deadlines()
         self.speed_budget_s = speed_budget_s
+        self._unfit: dict[str, dict[str, Gate]] = {}
         # Without a GPU Triton runs in its interpreter, which is chosen at import.
         self.server = ForkServer(
             interpret=self.device == "cpu", device=self.device, limits=limits
@@ -72,6 +74,29 @@ class Judge:
     def close(self) -> None:
         """End the workers' parent."""
         self.server.close()
+
+    def unfit(self, language: str) -> Mapping[str, Gate]:
+        """Return what stands in the place of gates that this machine cannot judge.
+
+        Args:
+            language: as ``selftest.language_of`` names it; tested once.
+        """
+        if language not in self._unfit:
+
+            def judged(
+                exercise: Exercise, submission: Submission, unfit: Mapping[str, Gate]
+            ) -> list[Gate]:
+                run = self.run_of(exercise, submission, unfit)
+                run = replace(run, public=True, deadlines=Deadlines())
+                return gates.pass_through(run, lambda _: None)
+
+            self._unfit[language] = unfit_gates(language, judged)
+        return self._unfit[language]
+
+    def misfits(self, exercises: Iterable[Exercise]) -> list[str]:
+        """Say which gates of some exercises this machine cannot judge, and the mend."""
+        languages = dict.fromkeys(map(language_of, exercises))
+        return [g.message for name in languages for g in self.unfit(name).values()]
 
     def grade(
         self,
@@ -99,7 +124,12 @@ class Judge:
             public=self.public,
         )
 
-    def run_of(self, exercise: Exercise, submission: Submission) -> Run:
+    def run_of(
+        self,
+        exercise: Exercise,
+        submission: Submission,
+        unfit: Mapping[str, Gate] | None = None,
+    ) -> Run:
         """Return an exercise's way through the gates, its cells in their order."""
         every = all_exercises()
         ordered = [*(every[needed] for needed in exercise.needs), exercise]
@@ -115,6 +145,7 @@ class Judge:
             public=self.public,
             deadlines=self.deadlines,
             speed_budget_s=self.speed_budget_s,
+            unfit=unfit or {},
         )
 
     def _grade(
@@ -136,8 +167,15 @@ class Judge:
             if trouble := submission.answer(all_exercises()[needed]).trouble:
                 message = f"it needs {needed} first: {trouble}"
                 return _finish(exercise, [Gate("compiles", "failed", message)], self)
-        run = self.run_of(exercise, submission)
+        language = language_of(exercise)
+        run = self.run_of(exercise, submission, self.unfit(language))
         passed = gates.pass_through(run, progress)
+        if any(gate.detail.get("toolchain") for gate in passed):
+            # A worker may say anything: whether a tool is missing the self-test says.
+            del self._unfit[language]
+            if self.unfit(language) != run.unfit:
+                run = self.run_of(exercise, submission, self.unfit(language))
+                passed = gates.pass_through(run, progress)
         if answer.note:
             # It may explain an error, and never takes an error's place.
             said = (passed[0].message, answer.note)
@@ -175,16 +213,23 @@ def _bare(text: str) -> list[str]:
 
 def _finish(exercise: Exercise, passed: list[Gate], judge: Judge) -> Result:
     """Turn gates into a result: its status, its words, its points."""
+    unfit = [gate for gate in passed if gate.detail.get("unfit")]
+    if any(gate.name in ESSENTIAL for gate in unfit):
+        return _not_judged(exercise, unfit[0], "not checked")
     bad = next((g for g in passed if g.status not in _FINE), None)
     status = cast(Status, "passed" if bad is None else bad.status)
+    said = [bad.message if bad else exercise.onward, *(g.message for g in unfit)]
+    words = _words(exercise, passed, bad, judge.device)
+    # Counts have a column of their own in every table.
+    missed = [g.name for g in unfit if g.name != "counts" and bad is None]
     return Result(
         exercise=exercise.id,
         stem=exercise.stem,
         title=exercise.title,
         kind=exercise.kind,
         status=status,
-        words=_words(exercise, passed, bad, judge.device),
-        message=bad.message if bad else exercise.onward,
+        words=", ".join([words, *(f"{name} not checked" for name in missed)]),
+        message="\n".join(said),
         gates=tuple(passed),
         parts=_parts(exercise, passed, judge.device),
     )
@@ -266,14 +311,19 @@ def _not_graded(exercise: Exercise, error: Exception) -> Result:
     kind = "" if isinstance(error, InfrastructureError) else f"{type(error).__name__}: "
     message = f"the grader itself failed, twice: {kind}{clean(str(error), 2000)}"
     gate = Gate("compiles", "infrastructure error", message)
+    return _not_judged(exercise, gate, "not graded")
+
+
+def _not_judged(exercise: Exercise, gate: Gate, words: str) -> Result:
+    """Return a result that says nothing of the answer: the machine's fault, or ours."""
     return Result(
         exercise=exercise.id,
         stem=exercise.stem,
         title=exercise.title,
         kind=exercise.kind,
         status="infrastructure error",
-        words="not graded",
-        message=message,
+        words=words,
+        message=gate.message,
         gates=(gate,),
-        parts=_parts(exercise, [gate], "cpu"),
+        parts=_parts(exercise, [replace(gate, status="infrastructure error")], "cpu"),
     )

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from autograder.exercise import Case, Exercise, NearMiss
 from autograder.kinds import Kind, kind_of
 from autograder.link import Worker
+from autograder.results import Gate
 from autograder.trial import Cell, Deadlines, Tried, try_case
 from autograder.workers import ForkServer
 
 
 @dataclass
 class Run:
-    """One exercise on its way through the gates."""
+    """One exercise on its way through the gates.
+
+    ``unfit`` holds what stands in the place of gates that this machine cannot judge.
+    """
 
     exercise: Exercise
     cells: tuple[Cell, ...]
@@ -25,6 +29,7 @@ class Run:
     public: bool
     deadlines: Deadlines
     speed_budget_s: float
+    unfit: Mapping[str, Gate] = field(default_factory=dict)
     cases: list[tuple[str, bool]] = field(default_factory=list)
     printed: str = ""
     kernels: list[Any] = field(default_factory=list)

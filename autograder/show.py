@@ -116,7 +116,7 @@ class CheckResult:
     def _repr_html_(self) -> str:
         result = self.result
         colour = "good" if result.passed else "bad"
-        if result.words in ("not attempted", "not graded"):
+        if result.words in ("not attempted", "not checked", "not graded"):
             colour = "muted"
         parts = [
             f"<b>{MARKS[result.status]} {escape(result.title)}</b>: "

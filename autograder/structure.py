@@ -6,7 +6,6 @@ import ast
 from typing import TYPE_CHECKING
 
 from autograder.compiled import compiled_kernels
-from autograder.evidence import toolchain_is_missing
 from autograder.exercise import Structure
 from autograder.results import Gate
 from autograder.traces import Trace
@@ -42,14 +41,14 @@ def check_machine_code(run: Run, trace: Trace | None) -> Gate:
                 return Gate("structure", ended.status, ended.message)
         if answer.get("ok") is not True:
             message = trouble_message(answer, run.exercise)
-            missing_tool = answer.get("kind") == "toolchain"
-            if missing_tool and toolchain_is_missing(run, request):
-                return Gate("structure", "not checked", message)
             message = f"compiled for {wanted.arch}: {message}"
             if "without execution space annotations" in message:
                 message += _NO_SPACE
-            words = {"words": "does not compile for a GPU"}
-            return Gate("structure", "failed", message, words)
+            detail = {
+                "words": "does not compile for a GPU",
+                "toolchain": answer.get("kind") == "toolchain",
+            }
+            return Gate("structure", "failed", message, detail)
         code = instructions(blobs[0].decode("utf-8", "replace") if blobs else "")
         missing = [h for h in wanted.holds if not any(c.startswith(h) for c in code)]
         present = [h for h in wanted.lacks if any(c.startswith(h) for c in code)]

@@ -14,9 +14,15 @@ from dataclasses import dataclass
 from autograder import sandbox
 from autograder.link import InfrastructureError, Worker, WorkerEnded
 from autograder.worker import landlock
+from autograder.worker.cells import CUDA_FILE
 
-# A source that every working toolchain compiles.
-SMALLEST = "__global__ void warm(int* x) { x[0] = 1; }\n"
+# A source that every working toolchain compiles; the self-test's, which finds it in the
+# cache.
+SMALLEST = """
+__global__ void twice(const int* x, int* out) {
+    out[threadIdx.x] = 2 * x[threadIdx.x];
+}
+"""
 _START_S = 120.0
 # What of the user's environment a compiler and a GPU need; nothing else is passed on.
 _KEPT = (
@@ -40,8 +46,9 @@ def warm_toolchain(device: str) -> None:
 
     # Where no compiler is to be had, the first exercise will say so.
     with contextlib.suppress(KernelwrightError), cache_in(sandbox.shared_cache()):
-        kernel = cuda.compile(SMALLEST, name="warm.cu", backend="emulator")["warm"]
-        kernel.trace[1, 1](torch.zeros(1, dtype=torch.int32))
+        kernel = cuda.compile(SMALLEST, name=CUDA_FILE, backend="emulator")["twice"]
+        x = torch.zeros(1, dtype=torch.int32)
+        kernel.trace[1, 1](x, torch.empty_like(x))
 
 
 @dataclass(frozen=True)

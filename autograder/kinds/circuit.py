@@ -23,7 +23,6 @@ class Circuit(Kind):
 
     noun: ClassVar[str] = "component"
     counted: ClassVar[bool] = True
-    smallest: ClassVar[str] = "warm = object\n"
 
     def device(self, here: str) -> str:
         """Return the CPU, also next to a GPU."""

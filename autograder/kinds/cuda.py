@@ -11,7 +11,6 @@ from autograder.kinds.kind import Kind
 from autograder.results import Gate
 from autograder.structure import check_machine_code
 from autograder.worker.wire import Header
-from autograder.workers import SMALLEST
 
 if TYPE_CHECKING:
     from autograder.run import Run
@@ -26,7 +25,6 @@ class CudaKernel(Kind):
     fills: ClassVar[bool] = True
     traced: ClassVar[bool] = True
     counted: ClassVar[bool] = True
-    smallest: ClassVar[str] = SMALLEST
 
     def refusal(self, run: Run) -> Gate | None:
         """Refuse a text that a GPU's compiler would read otherwise."""

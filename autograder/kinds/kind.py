@@ -30,7 +30,6 @@ class Kind(ABC):
         traced: whether its run can be traced.
         counted: whether what it does can be counted, by a trace or by its run.
         loopback: whether its worker must be able to connect to itself.
-        smallest: an answer of the course's own, which every working machine loads.
     """
 
     noun: ClassVar[str] = "function"
@@ -38,7 +37,6 @@ class Kind(ABC):
     traced: ClassVar[bool] = False
     counted: ClassVar[bool] = False
     loopback: ClassVar[bool] = False
-    smallest: ClassVar[str] = "def warm(): pass\n"
 
     def device(self, here: str) -> str:
         """Return the device that it runs on, of a machine that has ``here``."""

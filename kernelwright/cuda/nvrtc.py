@@ -151,7 +151,15 @@ def _compile(
     kernels: tuple[str, ...],
     arch: str,
 ) -> None:
-    from cuda.core import Program, ProgramOptions  # 0.3 s: only when compiling
+    try:
+        from cuda.core import Program, ProgramOptions  # 0.3 s: only when compiling
+    except ImportError as error:
+        raise ToolchainError(
+            f"NVRTC, which compiles CUDA C++ for a GPU, cannot be reached: {error}. "
+            "Wanted: the packages cuda-core and nvidia-cuda-nvrtc. Mend: run "
+            "`make setup`, or pip install cuda-core cuda-bindings nvidia-cuda-nvrtc "
+            "nvidia-cuda-runtime nvidia-cuda-cccl."
+        ) from error
 
     probes = tuple(f"kw_signature_of<decltype({kernel})>" for kernel in kernels)
     log = io.StringIO()
@@ -169,7 +177,9 @@ def _compile(
         if "NVRTC_ERROR" in text or "ptxas" in text:
             message = f"{filename} does not compile:\n{text}"
             raise CompileError(message, log=text) from None
-        raise ToolchainError(f"NVRTC could not be used: {error}") from error
+        raise ToolchainError(
+            f"NVRTC could not be used: {error}. Mend: run `make setup`."
+        ) from error
     symbols = {name: symbol.decode() for name, symbol in code.symbol_mapping.items()}
     facts = {
         "lowered": {kernel: symbols[kernel] for kernel in kernels},

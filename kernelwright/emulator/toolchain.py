@@ -182,7 +182,7 @@ def _find_compiler(chosen: str, search_path: str) -> Compiler:
     wanted = f"CXX names {chosen!r}, which is not" if chosen else "neither is"
     raise ToolchainError(
         "the emulator needs g++ 12 or newer, or clang++ 14 or newer: "
-        f"{wanted} on the PATH. On Debian and Ubuntu: sudo apt install g++"
+        f"{wanted} on the PATH. Mend, on Debian and Ubuntu: sudo apt-get install g++"
     )
 
 

@@ -16,6 +16,7 @@ from small_exercises import AFTER, RIGHT, SHORT, TWICE, write_notebook
 from autograder.exercise import Exercise
 from autograder.judge import Judge
 from autograder.results import Result
+from autograder.selftest import LANGUAGES
 from autograder.submission import Notebooks
 from autograder.workers import warm_toolchain
 
@@ -25,6 +26,9 @@ def judge() -> Iterator[Judge]:
     """One judge on the CPU, with short deadlines: its warm parent serves all."""
     warm_toolchain("cpu")
     with Judge(seed=7, device="cpu", deadlines=SHORT) as made:
+        # Before a test puts something else in a gate's place.
+        for language in LANGUAGES:
+            made.unfit(language)
         yield made
 
 
