@@ -30,6 +30,9 @@ speed-gold      560 60 the speed judge: every solution's band
 speed-cheaters  420 60 the speed judge: cheaters, and what ends badly
 bench           590 60 every benchmark
 grade           590 60 make grade of the reference solutions
+cpu-grade       560 60 make grade of them by the emulator, beside the GPU
+cpu-autograder  560 60 the autograder's tests, as on a machine without a GPU
+cpu-tests       560 60 all other tests, likewise
 EOF
 }
 
@@ -41,6 +44,9 @@ batch2 speed-gold
 batch3 speed-cheaters softmax-tests
 batch4 probe sweep-softmax launch unmarked-tests attention-counters softmax-counters
 batch5 softmax-bench softmax-grade columns
+batch6 cpu-grade
+batch7 cpu-autograder
+batch8 cpu-tests
 EOF
 }
 
@@ -69,6 +75,10 @@ run_of() {
   local speed=("${pytest[@]}" -vv --tb=short -m gpu tests/autograder/speed)
   local solutions=tests/solutions
   local grade=(make --no-print-directory grade "PYTHON=$PYTHON" SUBMISSION=solutions)
+  # Another Python, numpy, torch and Triton than where the course is written; -ra names
+  # what is skipped for want of Jupyter or a browser.
+  local cpu=(env CUDA_VISIBLE_DEVICES= KERNELWRIGHT_BACKEND=emulator "${pytest[@]}")
+  cpu+=(-ra --tb=short -p no:benchmark -n 14 --dist worksteal)
   case "$1" in
     probe) run=("$PYTHON" -c "$probe") ;;
     sweep-softmax) run=("$PYTHON" -m benchmarks.sweep_softmax) ;;
@@ -93,6 +103,11 @@ run_of() {
     speed-cheaters) run=("${speed[@]}" -k "not earns_gold") ;;
     bench) run=("$PYTHON" -m benchmarks --check) ;;
     grade) run=("${grade[@]}" "OUT=$room/grade") ;;
+    cpu-grade)
+      run=(env KERNELWRIGHT_BACKEND=emulator "${grade[@]}" "OUT=$room/cpu-grade")
+      ;;
+    cpu-autograder) run=("${cpu[@]}" tests/autograder) ;;
+    cpu-tests) run=("${cpu[@]}" --ignore=tests/autograder tests) ;;
   esac
 }
 
