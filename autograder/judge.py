@@ -96,7 +96,11 @@ class Judge:
     def misfits(self, exercises: Iterable[Exercise]) -> list[str]:
         """Say which gates of some exercises this machine cannot judge, and the mend."""
         languages = dict.fromkeys(map(language_of, exercises))
-        return [g.message for name in languages for g in self.unfit(name).values()]
+        try:
+            return [g.message for name in languages for g in self.unfit(name).values()]
+        except InfrastructureError as error:
+            self.close()
+            return [f"the grader itself failed: {clean(str(error), 2000)}"]
 
     def grade(
         self,

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from types import FunctionType
@@ -24,10 +25,12 @@ def start_interpreter() -> None:
     """Have Triton's kernels run under its interpreter in this process, on the CPU."""
     os.environ.setdefault("TRITON_INTERPRET", "1")
     if (_installed() or _MENDED) < _MENDED:
-        from triton.runtime import interpreter
+        # A Triton that cannot be imported is its user's to hear of.
+        with suppress(ImportError):
+            from triton.runtime import interpreter
 
-        patch = interpreter._patch_lang_tensor
-        interpreter._patch_lang_tensor = with_index(patch)
+            patch = interpreter._patch_lang_tensor
+            interpreter._patch_lang_tensor = with_index(patch)
     if jit := sys.modules.get("triton.runtime.jit"):
         for name, method in interpreted().items():
             setattr(jit.JITFunction, name, method)
