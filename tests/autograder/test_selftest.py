@@ -193,9 +193,7 @@ def test_no_class_is_graded_on_a_machine_that_does_not_fit(
     assert "No class is graded" in said and "apt-get install g++" in said
 
 
-def test_a_grader_that_does_not_start_is_said(
-    altered: Altered, tmp_path: Path
-) -> None:
+def test_a_grader_that_does_not_start_is_said(altered: Altered, tmp_path: Path) -> None:
     judge = altered("import os\nos._exit(1)\n")
     record = grade(Cells({"doubled": RIGHT_KERNEL}), [KERNEL], judge, tmp_path)
     assert "the grader itself failed" in record.notes[-1]
