@@ -74,9 +74,12 @@ def test_a_wrong_answer_earns_nothing_of_what_could_be_earned(judge: Judge) -> N
 
 
 def test_the_same_seed_gives_the_same_grade(judge: Judge) -> None:
+    # Wrong in hidden cases alone: the public ones have the same values for all.
+    body = "return 2 * x if len(x) < 40 else x.abs()"
+
     def graded(seed: int) -> dict[str, Any]:
         judge.seed = seed
-        data = judge.grade(TWICE, cells(twice=python_cell("return x.abs()"))).to_json()
+        data = judge.grade(TWICE, cells(twice=python_cell(body))).to_json()
         del data["seconds"]
         return data
 
