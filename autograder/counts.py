@@ -1,153 +1,226 @@
-"""The gate *counts*: does an answer move what it should, as a trace counted it?"""
+"""The gate *counts*: does an answer move what it should, as a trace counted it?
+
+Totals of the whole launch decide, beside the least that the work needs. What a request
+costs, and who does the same as others, explains.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from autograder.exercise import Count, Exercise
+from autograder.exercise import Count, Problem
+from autograder.oracle import cases_of, draw
 from autograder.results import Gate
-from autograder.traces import Trace
+from autograder.run import Run
+from autograder.totals import ideal_of, passes_of
+from autograder.traces import Access, Trace
+from kernelwright.emulator.operations import COUNTED
+from kernelwright.trace.report import Sharing
 
 _UNITS = {
-    "sectors_per_request": ("sector", " a request"),
-    "wavefronts_per_request": ("wavefront", " a request"),
-    "bytes": ("byte", ""),
-    "lanes_per_request": ("active lane", " a request"),
+    "moved": "byte",
+    "bytes": "byte",
+    "requests": "request",
+    "wavefronts": "wavefront",
+    "writers": "writer",
 }
-# On average of the 32: the last warp of a row may be half empty.
+# Of a warp's 32, on average: the last warp of a row may be half empty.
 _FEWEST_LANES = 16
+_TOLD = 3
 
 
-def check_counts(exercise: Exercise, trace: Trace | None) -> Gate:
+def check_counts(run: Run, trace: Trace | None) -> Gate:
     """Hold a trace to each figure that an exercise declares."""
     if trace is None:
         return Gate("counts", "not checked", "there is no trace to count in")
+    cases = list(cases_of(run.exercise, run.seed, public=True))
+    case, purpose = cases[run.exercise.counted]
+    problem = draw(run.exercise, case, run.seed, purpose)
     rows: list[dict[str, Any]] = []
-    bad: list[str] = []
-    for count in exercise.counts:
-        got = trace.total(count.metric, count.space, count.op)
-        # Shared memory may be avoided, where it is not asked for; what nobody saw move
-        # in global memory was hidden from the trace.
-        avoided = count.space == "shared" and count.at_least is None
-        fine = avoided if got is None else count.earned_by(got)
-        alone = _lanes_alone(count, trace) if fine else 0.0
-        row: dict[str, Any] = {
-            "metric": count.metric,
-            "space": count.space,
-            "op": count.op,
-            "got": got,
-            "ideal": count.ideal,
-            "at_most": count.at_most,
-            "at_least": count.at_least,
-            "fine": fine and not alone,
-            "line": trace.worst(
-                "lanes_per_request" if alone else count.metric, count.space, count.op
-            ),
-        }
+    bad: dict[tuple[str, str], str] = {}
+    for count in run.exercise.counts:
+        if count.metric == "requests" and problem.launch is None:
+            # A program is not a warp: what one asks for at once is nobody's request.
+            continue
+        row = _row(count, problem, trace)
         rows.append(row)
-        if alone:
-            bad.append(_few_lanes(count, alone, row["line"]))
-        elif not fine:
-            bad.append(_missed(count, got, row["line"]))
+        if not row["fine"]:
+            kind = (count.space, count.op) if count.space else (count.metric, "")
+            # That more requests bring more bytes needs no second word.
+            if count.metric == "writers" or kind not in bad:
+                said = _missed(count, row, problem, trace)
+                bad[kind] = f"{bad[kind]} {said}" if kind in bad else said
     detail = {"counts": rows, **figures(trace)}
     if bad:
         detail["marked"] = sorted({r["line"] for r in rows if not r["fine"]} - {0})
-        return Gate("counts", "failed", " ".join(bad), detail)
-    return Gate("counts", "passed", ", ".join(map(count_words, rows)), detail)
+        return Gate("counts", "failed", " ".join(bad.values()), detail)
+    told = [count_words(row) for row in rows if row["metric"] != "requests"]
+    return Gate("counts", "passed", ", ".join(told), detail)
 
 
-def _lanes_alone(count: Count, trace: Trace) -> float:
-    """Return how many lanes load together where they are few; else 0.
-
-    A lane by itself touches one sector, which is no merit: a warp's 32, one after the
-    other, then take 32 requests.
-    """
-    if count.metric != "sectors_per_request" or count.at_most is None:
-        return 0.0
-    lanes = trace.total("lanes_per_request", count.space, count.op)
-    return lanes if lanes is not None and lanes < _FEWEST_LANES else 0.0
-
-
-def _few_lanes(count: Count, lanes: float, line: int) -> str:
-    where = f"line {line}: " if line else ""
-    return (
-        f"{where}on average {_many(lanes, 'lanes_per_request')} makes the "
-        f"{count.space} {count.op}s: few sectors are no merit then. Let all 32 lanes "
-        "of a warp take part, each with an element of its own."
-    )
+def _row(count: Count, problem: Problem, trace: Trace) -> dict[str, Any]:
+    """Put what was counted beside what it is held to."""
+    got = trace.total(count.metric, count.space, count.op)
+    ideal = ideal_of(count, problem)
+    at_most = None if count.times is None else count.times * ideal
+    # Shared memory may be avoided, where it is not asked for; what nobody saw move in
+    # global memory was hidden from the trace.
+    fine = count.space == "shared" and count.at_least is None
+    if got is not None:
+        enough = count.at_least is None or got >= count.at_least
+        fine = enough and (at_most is None or got <= at_most)
+    return {
+        "metric": count.metric,
+        "space": count.space,
+        "op": count.op,
+        "got": got,
+        "ideal": ideal,
+        "at_most": at_most,
+        "at_least": count.at_least,
+        "fine": fine,
+        "line": trace.worst(count.metric, count.space, count.op),
+    }
 
 
 def count_words(row: dict[str, Any]) -> str:
-    """Say one figure beside its ideal: ``global loads: 4 sectors a request``."""
+    """Say one figure beside its ideal: ``global loads: 4,064 bytes (ideal 4,064)``."""
     subject = f"{row['space']} {row['op']}s"
     if row["got"] is None:
         return f"no {subject}"
-    got, beside = row["got"], f"(ideal {_number(row['ideal'])})"
-    if not row["space"]:
+    got = row["got"]
+    beside = f"(ideal {_number(row['ideal'])})"
+    if row["at_least"] is not None:
+        beside = f"(wanted {_number(row['at_least'])} or more)"
+    if not row["space"] and row["metric"] not in COUNTED:
         return f"{_number(got)} {row['metric']} {beside}"
-    if row["metric"] in _BY_BLOCK:
-        return f"{_BY_BLOCK[row['metric']][0]} a block: {_number(got)} {beside}"
+    if row["metric"] in COUNTED:
+        return f"{row['metric']} a block: {_number(got)} {beside}"
+    if row["metric"] == "writers":
+        return f"{_many(got, 'writers')} an element {beside}"
     return f"{subject}: {_many(got, row['metric'])} {beside}"
 
 
-def _missed(count: Count, got: float | None, line: int) -> str:
-    what = f"{count.space} {count.op}s"
-    if got is None and not count.space:
-        return f"Nobody counted its {count.metric}."
+def _missed(count: Count, row: dict[str, Any], problem: Problem, trace: Trace) -> str:
+    """Say what is too much, or too little, and where it comes from."""
+    what, got = f"{count.space} {count.op}s", row["got"]
     if got is None and count.space == "shared":
         return f"The trace saw no {what}: the values are to pass through shared memory."
+    if got is None and not count.space:
+        return f"Nobody counted its {count.metric}."
     if got is None:
         return f"The trace saw no {what}, and without any the output cannot be made."
-    where = f"line {line}: " if line else ""
-    bound = _bound(count)
+    if count.metric == "writers":
+        return _several_writers(problem, trace)
+    if count.metric in COUNTED:
+        did = COUNTED[count.metric].sentence.format(_number(got))
+        beside = "" if row["at_least"] else f"; the ideal is {_number(row['ideal'])}"
+        return f"{did}{beside}{_bound(row)}."
     if not count.space:
-        return (
-            f"It takes {_number(got)} {count.metric}; the ideal is "
-            f"{_number(count.ideal)}, and {bound} earn the points."
-        )
-    verb = "have" if count.metric == "lanes_per_request" else "take"
-    if count.metric in _BY_BLOCK:
-        did = _BY_BLOCK[count.metric][1].format(_number(got))
-        return (
-            f"{did}; the ideal is {_number(count.ideal)}, and {bound} earn the points."
-        )
+        told = f"It takes {_number(got)} {count.metric}"
+        return f"{told}; the ideal is {_number(row['ideal'])}{_bound(row)}."
+    where = f"line {row['line']}: " if row["line"] else ""
+    factor = got / row["ideal"] if row["ideal"] else 0
+    times = f", {factor:.3g} times the ideal" if factor > 1 else "; the ideal is"
+    why = "".join(_why(count, problem, trace))
     return (
-        f"{where}the {what} {verb} {_many(got, count.metric)}; the ideal is "
-        f"{_number(count.ideal)}, and {bound} earn the points."
+        f"{where}the {what} take {_many(got, count.metric)} in all{times} "
+        f"{_number(row['ideal'])}{_bound(row)}{why}."
     )
 
 
-# What a block does as a whole: its name, and the sentence that says how often.
-_BY_BLOCK = {
-    "barriers": ("barriers", "A block waits at {} barriers"),
-    "shuffles": ("shuffles", "A block's warps shuffle {} times"),
-    "products": ("products", "A block's warps multiply {} times on tensor cores"),
-    "matrix_loads": ("ldmatrix", "A block's warps load {} times by ldmatrix"),
-}
+def _bound(row: dict[str, Any]) -> str:
+    """Say which figures earn the points, where the ideal is not all that does."""
+    if row["at_least"] is not None:
+        return f", and at least {_number(row['at_least'])} earn the points"
+    if row["at_most"] > row["ideal"]:
+        return f" (at most {_number(row['at_most'])} earn the points)"
+    return ""
 
 
-def _bound(count: Count) -> str:
-    """Say which figures earn the points."""
-    words = []
-    if count.at_least is not None:
-        words.append(f"at least {_number(count.at_least)}")
-    if count.at_most is not None:
-        words.append(f"at most {_number(count.at_most)}")
-    return " and ".join(words)
+def _why(count: Count, problem: Problem, trace: Trace) -> Iterator[str]:
+    """Say where it comes from: work done several times, or requests that cost more."""
+    if count.space == "global":
+        told = _done_by_all(count, problem, trace)
+        if told:
+            yield f": {told}"
+            return
+    chosen = trace.chosen(count.space, count.op)
+    requests = sum(access.requests for access in chosen)
+    lanes = sum(access.lanes * access.requests for access in chosen) / requests
+    unit = "wavefronts" if count.space == "shared" else "sectors"
+    cost = sum(getattr(access, unit) for access in chosen) / requests
+    ideal = sum(getattr(a, f"ideal_{unit}") * a.requests for a in chosen) / requests
+    if cost > 1.2 * ideal and count.metric != "bytes":
+        yield f": {_each(cost, unit)} a request, where {_number(ideal)} would do"
+    elif count.metric == "moved":
+        least = ideal_of(replace(count, metric="bytes"), problem)
+        asked = sum(access.bytes for access in chosen)
+        if least and asked >= 1.5 * least:
+            often = _number(asked / least)
+            yield f": elements are asked for {often} times as often as need be"
+    if 0 < lanes < _FEWEST_LANES:
+        yield (
+            f": on average {_each(lanes, 'active lanes')} a request. Let all 32 lanes "
+            "of a warp take part, each with an element of its own"
+        )
+
+
+def _done_by_all(count: Count, problem: Problem, trace: Trace) -> str:
+    """Say who goes over all of a buffer, where these are more than it needs."""
+    found: dict[str, list[str]] = {}
+    chosen = trace.chosen(count.space, count.op)
+    for s in trace.sharing:
+        asked = sum(access.bytes for access in chosen if access.buffer == s.buffer)
+        # What is small explains little.
+        if s.op != count.op or 4 * asked < sum(access.bytes for access in chosen):
+            continue
+        wanted = max(1, _passes(count, s, problem))
+        if s.threads > wanted:
+            who = f"each of {s.threads:,} threads"
+        elif s.blocks > wanted:
+            kind = "programs" if problem.launch is None else "blocks"
+            who = f"each of {s.blocks:,} {kind}"
+        else:
+            continue
+        found.setdefault(who, []).append(f"all {s.elements:,} elements of {s.buffer}")
+    does = "writes" if count.op == "store" else "reads"
+    return "; ".join(f"{who} {does} {' and '.join(w)}" for who, w in found.items())
+
+
+def _passes(count: Count, sharing: Sharing, problem: Problem) -> float:
+    """Return how often a buffer is to be gone over."""
+    names = list(problem.arguments)
+    if problem.launch is not None and sharing.position < len(names):
+        return passes_of(count, names[sharing.position])
+    # A Triton kernel's parameters are its author's own.
+    many = count.passes if isinstance(count.passes, Mapping) else {"": count.passes}
+    return max(many.values(), default=1)
+
+
+def _several_writers(problem: Problem, trace: Trace) -> str:
+    """Say who stores the same elements."""
+    said = []
+    kind = "programs" if problem.launch is None else "blocks"
+    for s in trace.overwritten[:_TOLD]:
+        where = f"line {s.line}: " if s.line else ""
+        if s.index_threads > s.index_blocks > 1:
+            who = f"{s.index_threads:,} threads of {s.index_blocks:,} blocks"
+        elif s.index_blocks > 1:
+            who = f"{s.index_blocks:,} {kind}"
+        else:
+            alike = "lanes of a program" if problem.launch is None else "threads"
+            who = f"{s.index_threads:,} {alike}"
+        said.append(f"{where}each of {who} writes {s.buffer}[{s.index}].")
+    return f"{' '.join(said)} Let one alone store each element."
 
 
 def figures(trace: Trace) -> dict[str, Any]:
     """Return what each line of the source did, for the margin beside it."""
     lines: dict[str, list[str]] = {}
     for a in trace.accesses:
-        if a.space == "global" and a.sectors:
-            cost = _many(a.sectors / max(1, a.requests), "sectors_per_request")
-            ideal = a.ideal_sectors
-        elif a.space == "shared" and a.wavefronts:
-            cost = _many(a.wavefronts / max(1, a.requests), "wavefronts_per_request")
-            ideal = a.ideal_wavefronts
-        else:
-            cost, ideal = f"{a.bytes:,} bytes", 0.0
+        cost, ideal = _line_cost(a)
         words = f"{a.op} {a.buffer or a.space}: {cost}"
         if ideal:
             words += f" (ideal {_number(ideal)})"
@@ -155,9 +228,23 @@ def figures(trace: Trace) -> dict[str, Any]:
     return {"figures": {line: words[:8] for line, words in lines.items()}}
 
 
+def _line_cost(a: Access) -> tuple[str, float]:
+    requests = max(1, a.requests)
+    if a.space == "global" and a.sectors:
+        return f"{_each(a.sectors / requests, 'sectors')} a request", a.ideal_sectors
+    if a.space == "shared" and a.wavefronts:
+        each = _each(a.wavefronts / requests, "wavefronts")
+        return f"{each} a request", a.ideal_wavefronts
+    return f"{a.bytes:,} bytes", 0.0
+
+
 def _many(value: float, metric: str) -> str:
-    unit, each = _UNITS[metric]
-    return f"{_number(value)} {unit}{'' if value == 1 else 's'}{each}"
+    return _each(value, f"{_UNITS[metric]}s")
+
+
+def _each(value: float, units: str) -> str:
+    """Say how many, with the unit in its number: 1 sector, 4 sectors."""
+    return f"{_number(value)} {units.removesuffix('s') if value == 1 else units}"
 
 
 def _number(value: float) -> str:

@@ -120,36 +120,39 @@ class NearMiss:
 
 @dataclass(frozen=True)
 class Count:
-    """An assertion on the trace: a metric of one memory space and direction.
+    """What a whole traced launch may do, beside the least that the work needs.
 
-    It is read from the first public case, over all accesses of its kind together. Of
-    Triton's kernels only ``bytes`` are known.
+    It is read from one public case, over all accesses of its kind together; what does
+    less than the ideal is as good. ``autograder.totals`` makes the usual ones.
 
     Args:
-        metric: ``sectors_per_request``, ``wavefronts_per_request``, ``bytes``,
-            ``lanes_per_request`` (of a warp's 32, how many take part: the more the
-            better), or of a block as a whole, whatever the memory: ``barriers``,
-            ``shuffles``, ``products`` (of tensor cores), ``matrix_loads``
-            (``ldmatrix``). Of a circuit: ``cycles``. Of ranks, by the one that does
-            most: ``sent bytes`` and ``messages``.
-        space: ``global`` or ``shared``; of circuits and ranks none.
+        metric: ``moved`` (bytes of the 32-byte sectors that requests touch, each time
+            they do; of a Triton program its lanes' bytes), ``bytes`` (what the lanes
+            ask for), ``requests``, ``wavefronts``, ``writers`` (of one element of an
+            output, the most), or what a block does as a whole, whatever the memory:
+            ``barriers``, ``shuffles`` and what else a trace counts
+            (``kernelwright.emulator.operations``).
+            Of a circuit ``cycles``; of ranks, by the one that does most,
+            ``sent bytes`` and ``messages``.
+        space: ``global`` or ``shared``; none of what is not of a memory.
         op: ``load`` or ``store``; an asynchronous copy is a load from global memory.
-        at_most: the most that earns the points; ``None`` where more is no harm.
-        ideal: what the best kernel shows, printed beside.
+        ideal: the least that the work needs; ``None`` derives it from the sizes of the
+            inputs or outputs.
+        passes: how often each of these is gone over, by name where they differ.
+        width: bytes that a lane asks for at once, where that is to be more than an
+            element: fewer requests are ideal then.
+        times: how many times the ideal earns the points; ``None`` where more is fine.
         at_least: the least that earns them; ``None`` where less is no harm.
     """
 
     metric: str
     space: str = ""
     op: str = ""
-    at_most: float | None = None
-    ideal: float = 0.0
+    ideal: float | None = None
+    passes: float | Mapping[str, float] = 1
+    width: int | None = None
+    times: float | None = 1.05
     at_least: float | None = None
-
-    def earned_by(self, got: float) -> bool:
-        """Say whether a figure earns the points."""
-        enough = self.at_least is None or got >= self.at_least
-        return enough and (self.at_most is None or got <= self.at_most)
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,7 @@ class Exercise:
         hidden: draws further cases from the secret seed; ``chapter`` sets it.
         hints: three, from a nudge to nearly the answer.
         onward: one line on what to try next, shown when all is passed.
+        counted: which of the public cases the counts are read from.
         needs: exercises whose cells are run before this one.
         prelude: Python that stands before the cell (the chapter's imports). If it
             defines ``__adapt__``, that is called in the answer's place, as
@@ -269,6 +273,7 @@ class Exercise:
     onward: str
     near_misses: tuple[NearMiss, ...] = ()
     counts: tuple[Count, ...] = ()
+    counted: int = 0
     structure: tuple[Structure, ...] = ()
     speed: Speed | None = None
     needs: tuple[str, ...] = ()

@@ -53,7 +53,7 @@ def pass_through(run: Run, progress: Progress) -> list[Gate]:
     if run.exercise.counts:
         trace = trace or Trace.of_run(run.counted)
         counts = run.unfit.get("counts")
-        passed.append(counts or check_counts(run.exercise, trace))
+        passed.append(counts or check_counts(run, trace))
     # What cannot be measured is said in any case.
     asked = run.exercise.speed is not None
     if asked and (_fine(passed) or run.kind.unmeasured(run.device)):

@@ -15,7 +15,6 @@ import torch
 
 from autograder.exercise import (
     Case,
-    Count,
     Exercise,
     Launch,
     Output,
@@ -25,6 +24,7 @@ from autograder.exercise import (
 )
 from autograder.results import Gate
 from autograder.submission import Cells
+from autograder.totals import moves
 from autograder.workers import SMALLEST
 
 # Without these nothing can be said of an answer.
@@ -133,14 +133,14 @@ _KNOWN = {
     "CUDA C++": _twice(
         "cuda",
         f"%%cuda{SMALLEST}",
-        counts=(Count("sectors_per_request", "global", "load", 4, 4),),
+        counts=moves(),
         structure=(Structure(holds=("LDG",)),),
     ),
     "Triton": _twice(
         "python",
         _TRITON,
         prelude="import torch\nimport triton\nimport triton.language as tl\n",
-        counts=(Count("bytes", "global", "load", 4 * _N, 4 * _N),),
+        counts=moves(),
         structure=(Structure(holds=("triton.jit", "tl.load", "tl.sum")),),
     ),
     "Python": _twice(

@@ -12,6 +12,7 @@ from autograder.traces import Trace
 from autograder.words import trouble_message
 from autograder.worker.wire import Header
 from autograder.workers import WorkerEnded
+from kernelwright.emulator.operations import COUNTED
 
 if TYPE_CHECKING:
     from autograder.run import Run
@@ -73,7 +74,7 @@ def check_machine_code(run: Run, trace: Trace | None) -> Gate:
 
 
 # What a trace counts of a block, by the instruction that does it.
-_COUNTED = {"SHFL": "shuffles", "HMMA": "products", "LDSM": "matrix_loads"}
+_COUNTED = {op.instruction: name for name, op in COUNTED.items()}
 
 
 def _was_reached(mnemonic: str, trace: Trace | None) -> bool:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from autograder.words import clean
-from autograder.worker.wire import BY_BLOCK, Header
+from autograder.worker.wire import Header
+from kernelwright.emulator.operations import COUNTED
+from kernelwright.trace.report import Sharing
 
 _SPACES = ("global", "shared", "local", "constant")
 _OPS = ("load", "store", "atomic", "async copy")
@@ -72,7 +74,8 @@ class Trace:
     """One traced launch, or one call whose kernels were watched.
 
     ``by_block`` holds what all threads of a block do together, on average over blocks;
-    ``own`` what a kind of answer counts that has no memory of its own, by its name.
+    ``sharing`` which elements several threads, or programs, touched alike; ``own`` what
+    a kind of answer counts that has no memory of its own, by its name.
     Notes say where what ran it is known to differ from a GPU.
     """
 
@@ -80,6 +83,7 @@ class Trace:
     problems: tuple[Found, ...]
     by_block: Mapping[str, float]
     launches: int
+    sharing: tuple[Sharing, ...] = ()
     notes: tuple[str, ...] = ()
     own: Mapping[str, float] = field(default_factory=dict)
 
@@ -88,44 +92,61 @@ class Trace:
         """Make a trace of what a run counted by itself; none of nothing."""
         return Trace((), (), {}, 1, own=counted) if counted else None
 
-    def total(self, metric: str, space: str, op: str) -> float | None:
+    def total(self, metric: str, space: str = "", op: str = "") -> float | None:
         """Return a metric over all accesses of a kind; ``None`` where there are none.
 
         An asynchronous copy is a load from global memory.
         """
         if metric in self.own:
             return self.own[metric]
-        if metric in BY_BLOCK:
+        if metric in COUNTED:
             return self.by_block.get(metric, 0.0)
-        ops = ("load", "async copy") if (space, op) == ("global", "load") else (op,)
-        chosen = [a for a in self.accesses if a.space == space and a.op in ops]
-        requests = sum(a.requests for a in chosen)
-        if not requests:
+        chosen = self.chosen(space, op)
+        if not chosen:
             return None
-        if metric == "bytes":
-            return float(sum(a.bytes for a in chosen))
-        if metric == "sectors_per_request":
-            return sum(a.sectors for a in chosen) / requests
-        if metric == "wavefronts_per_request":
-            return sum(a.wavefronts for a in chosen) / requests
-        if metric == "lanes_per_request":
-            return sum(a.lanes * a.requests for a in chosen) / requests
-        raise ValueError(f"no trace counts {metric!r}")
+        if metric == "writers":
+            return float(max((writers(s) for s in self.overwritten), default=1))
+        return float(sum(_cost(metric, access) for access in chosen))
+
+    @property
+    def overwritten(self) -> list[Sharing]:
+        """What was stored where another had stored."""
+        return [s for s in self.sharing if s.index_blocks]
+
+    def chosen(self, space: str, op: str) -> list[Access]:
+        """Return the accesses of a kind that were made."""
+        ops = ("load", "async copy") if (space, op) == ("global", "load") else (op,)
+        return [
+            a for a in self.accesses if a.space == space and a.op in ops and a.requests
+        ]
 
     def worst(self, metric: str, space: str, op: str) -> int:
         """Return the line that adds most to a metric; 0 where none does."""
-        chosen = [a for a in self.accesses if a.space == space and a.op == op]
-        if metric == "sectors_per_request":
-            weights = [(a.sectors / max(1, a.requests), a.line) for a in chosen]
-        elif metric == "wavefronts_per_request":
-            weights = [(a.wavefronts / max(1, a.requests), a.line) for a in chosen]
-        elif metric == "lanes_per_request":
-            # The lanes that rest, over all requests.
-            weights = [((32 - a.lanes) * a.requests, a.line) for a in chosen]
-        else:
-            weights = [(float(a.bytes), a.line) for a in chosen]
+        if metric == "writers":
+            return next((s.line for s in self.overwritten), 0)
+        lines: dict[int, float] = {}
+        for access in self.chosen(space, op):
+            more = _cost(metric, access)
+            lines[access.line] = lines.get(access.line, 0) + more
         # The earliest of equals.
-        return max(weights, key=lambda w: (w[0], -w[1]))[1] if weights else 0
+        return max(lines, key=lambda line: (lines[line], -line)) if lines else 0
+
+
+def writers(sharing: Sharing) -> int:
+    """Return how many stored one element: threads, or programs, or lanes of one."""
+    return max(sharing.index_threads, sharing.index_blocks)
+
+
+def _cost(metric: str, access: Access) -> float:
+    """Return what an access adds to a metric.
+
+    A program of Triton's is no warp: what it moves are its lanes' bytes.
+    """
+    if metric == "moved":
+        return 32 * access.sectors if access.sectors else access.bytes
+    if metric not in ("bytes", "requests", "wavefronts"):
+        raise ValueError(f"no trace counts {metric!r}")
+    return float(getattr(access, metric))
 
 
 def read_trace(answer: Header) -> Trace:
@@ -141,6 +162,7 @@ def read_trace(answer: Header) -> Trace:
         tuple(_found(item) for item in problems),
         _by_block(answer.get("by_block")),
         _count(answer.get("launches")),
+        tuple(_sharing(item) for item in _list(answer.get("sharing"), 500)),
         tuple(clean(note, 500) for note in _list(answer.get("notes", []), 10)),
     )
 
@@ -148,7 +170,7 @@ def read_trace(answer: Header) -> Trace:
 def _by_block(item: Any) -> dict[str, float]:
     if not isinstance(item, dict):
         raise NoTrace("what blocks do is not an object")
-    return {name: _real(item.get(name, 0.0)) for name in BY_BLOCK}
+    return {name: _real(item.get(name, 0.0)) for name in COUNTED}
 
 
 def _access(item: Any) -> Access:
@@ -170,6 +192,17 @@ def _access(item: Any) -> Access:
         buffer=clean(item.get("buffer"), 100),
         lanes=_real(item.get("lanes", 0.0)),
     )
+
+
+def _sharing(item: Any) -> Sharing:
+    if not isinstance(item, dict) or item.get("op") not in _OPS:
+        raise NoTrace("what threads share is not an object")
+    numbers = {
+        field.name: _count(item.get(field.name))
+        for field in fields(Sharing)
+        if field.name not in ("buffer", "op")
+    }
+    return Sharing(buffer=clean(item.get("buffer"), 100), op=item["op"], **numbers)
 
 
 def _found(item: Any) -> Found:

@@ -25,6 +25,7 @@ from autograder.exercises._flash_attention import (
     reference,
     scale_of,
 )
+from autograder.totals import moves
 
 
 def _detective_problem(case: Case, generator: torch.Generator) -> Problem:
@@ -196,4 +197,8 @@ WRONG_RESCALE = Exercise(
     ),
     onward="The same merge joins blocks that share a long row of keys: chapter 10's "
     "decode.",
+    counts=(
+        # A warp has a query, a lane a key: it asks for the query with each.
+        moves({"q": 64, "k": 6, "v": 6}, writes=None, asked=True)
+    ),
 )

@@ -18,7 +18,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     NearMiss,
     Output,
     Outputs,
@@ -302,11 +301,3 @@ def walk_first_head(arguments: Arguments, seen: Seen) -> Outputs:
     shape = (-1, tensor(arguments, "q").shape[1], -1, -1)
     k, v = (tensor(arguments, name)[:, :1].expand(shape) for name in "kv")
     return walk(arguments, seen, k=k, v=v)
-
-
-def moved(load: int, store: int) -> tuple[Count, ...]:
-    """Return what may be read and written: five per cent over what must be."""
-    return (
-        Count("bytes", "global", "load", at_most=1.05 * load, ideal=load),
-        Count("bytes", "global", "store", at_most=1.05 * store, ideal=store),
-    )

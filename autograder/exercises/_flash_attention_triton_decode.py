@@ -13,7 +13,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Exercise,
     NearMiss,
     Output,
@@ -35,6 +34,7 @@ from autograder.exercises._flash_attention_triton_cuts import (
     Cut,
     as_asked,
 )
+from autograder.totals import moves
 
 # --- both -------------------------------------------------------------------------
 
@@ -170,8 +170,6 @@ def decode_hidden(generator: torch.Generator) -> Iterator[Case]:
 
 # 2 * 2 KV heads of 200 keys and as many values, 50 a piece: a tile has room for more.
 # And q for each piece; parts and lse once.
-_PIECES_LOADS = 4 * 2 * 200 * 128 + 4 * SPLITS * (2 * 128 + 4)
-DECODE_LOADS = _PIECES_LOADS + 8 * SPLITS * 65 * 4
 
 FIRST = (_decode_case(200, 64, 4, 2, "full"), _decode_case(150, 64, 3, 1))
 # Pieces of more than a tile, 132 keys; and logits whose exponentials overflow.
@@ -366,11 +364,7 @@ DECODE_PIECES = Exercise(
         "(r[:, None] >= 0) & (cols[None, :] < stop); then absorb.",
     ),
     onward="With 64 planes on 132 SMs, how many pieces would you choose, and why?",
-    counts=(
-        Count(
-            "bytes", "global", "load", at_most=1.05 * _PIECES_LOADS, ideal=_PIECES_LOADS
-        ),
-    ),
+    counts=moves({"q": SPLITS, "lengths": 2 * SPLITS}, writes=None),
     structure=(BY_ABSORB,),
     needs=("absorb_tile",),
     prelude=with_adapter("adapt_pieces"),

@@ -13,11 +13,9 @@ from autograder.exercises._flash_attention_triton import (
     PRELUDE,
     STEM,
     TILE,
-    TILE_BYTES,
     attention_case,
     exact,
     forward_problem,
-    moved,
     nan_where,
     seen_by_all,
     seen_causally,
@@ -27,6 +25,7 @@ from autograder.exercises._flash_attention_triton import (
     walk_first_head,
 )
 from autograder.exercises._flash_attention_triton_slips import GROUPED_SLIPS
+from autograder.totals import moves
 
 # --- flash_gqa --------------------------------------------------------------------
 
@@ -99,7 +98,6 @@ def _nan_in_dead_rows(
 
 
 # Two query heads, 128 new queries after 128 old keys: 3 and 4 tiles of keys.
-_GROUPED_LOADS = 2 * (2 + 7 * 2) * TILE_BYTES
 
 FLASH_GQA = Exercise(
     id="flash_gqa",
@@ -193,7 +191,7 @@ FLASH_GQA = Exercise(
         "(cols[None, :] <= rows[:, None] + ahead) & (cols[None, :] < keys).",
     ),
     onward="Put the heads of a group into one tile: how often is the cache read then?",
-    counts=moved(_GROUPED_LOADS, 4 * TILE_BYTES),
+    counts=moves({"k": 7 / 2, "v": 7 / 2}),
     structure=(
         BY_ABSORB,
         Structure(

@@ -12,7 +12,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Exercise,
     Launch,
     NearMiss,
@@ -33,6 +32,7 @@ from autograder.exercises._flash_attention import (
     weights_of,
 )
 from autograder.exercises._flash_attention_mistakes import loop_mistakes
+from autograder.totals import barriers, moves, needed
 
 # --- flash_wmma -------------------------------------------------------------------
 
@@ -258,7 +258,6 @@ _STRIPS = tuple(
     )
 )
 
-_HALF_ROW = 2 * HEAD_DIM
 
 FLASH_WMMA = Exercise(
     id="flash_wmma",
@@ -326,23 +325,10 @@ FLASH_WMMA = Exercise(
     onward="How many of its shared-memory wavefronts are scores and weights? The last "
     "rung keeps them in registers.",
     counts=(
-        Count(
-            "bytes",
-            "global",
-            "load",
-            at_most=2 * (64 + 2 * 128) * _HALF_ROW,
-            ideal=2 * (64 + 2 * 128) * _HALF_ROW,
-        ),
-        Count(
-            "bytes",
-            "global",
-            "store",
-            at_most=2 * 64 * _HALF_ROW,
-            ideal=2 * 64 * _HALF_ROW,
-        ),
-        Count("barriers", "shared", "store", at_most=5, ideal=5),
+        *moves(times=1),
+        barriers(5),
         # 64 x 128 scores of 64 numbers, and as much again for the values.
-        Count("products", "shared", "load", at_least=256, ideal=256),
+        needed("matrix products", 256),
     ),
     structure=(
         Structure(

@@ -23,6 +23,7 @@ from autograder.exercise import (
     Tolerance,
 )
 from autograder.exercises._flash_attention import STEM
+from autograder.totals import moves
 
 _KEYS = 64  # of a tile, as the stub says
 _SCALE = 0.125
@@ -469,6 +470,10 @@ WEIGH_ROWS = Exercise(
         "__floats2half2_rn(low, high).",
     ),
     onward="Why does the neighbour's maximum matter, and its sum only at the end?",
+    counts=(
+        # Two lanes have a row, and both may store what is one for it.
+        moves(writers=2)
+    ),
     structure=(
         Structure(
             holds=("SHFL",),

@@ -11,7 +11,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Exercise,
     Launch,
     NearMiss,
@@ -29,6 +28,7 @@ from autograder.exercises._layernorm import (
     drawn,
     rows_case,
 )
+from autograder.totals import barriers, moves
 
 _THREADS = 256
 _MOST_BLOCKS = 1056  # eight for each SM of an H200
@@ -383,24 +383,10 @@ LAYER_NORM_BACKWARD = Exercise(
     ),
     onward="Make block_sum take both sums at once: how many barriers a row are left?",
     counts=(
-        # x and dy, weight, and mean and rstd, which every thread of the block asks for.
-        Count(
-            "bytes",
-            "global",
-            "load",
-            at_most=12 * _ROWS * _COLUMNS + 8 * _ROWS * _THREADS,
-            ideal=12 * _ROWS * _COLUMNS + 8 * _ROWS * _THREADS,
-        ),
-        Count(
-            "bytes",
-            "global",
-            "store",
-            at_most=4 * _ROWS * _COLUMNS + 8 * _blocks(_ROWS) * _COLUMNS,
-            ideal=4 * _ROWS * _COLUMNS + 8 * _blocks(_ROWS) * _COLUMNS,
-        ),
-        Count("sectors_per_request", "global", "store", at_most=4.5, ideal=4.0),
+        # Each of a block's eight warps asks for a row's mean and rstd: a sector each.
+        *moves({"weight": _ROWS, "mean": 64, "rstd": 64}),
         # Two sums a row, at two barriers each.
-        Count("barriers", "shared", "store", at_most=16, ideal=8),
+        barriers(8, 16),
     ),
     speed=Speed(
         peer="copy bandwidth",

@@ -10,7 +10,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Exercise,
     NearMiss,
     Output,
@@ -31,6 +30,7 @@ from autograder.exercises._layernorm import (
     warps_launch,
 )
 from autograder.exercises._layernorm_mistakes import ONE_LESS, summed
+from autograder.totals import moves
 
 
 def _far_problem(case: Case, generator: torch.Generator) -> Problem:
@@ -163,7 +163,7 @@ VARIANCE_CANCELS = Exercise(
     ),
     onward="Subtract x[row * columns] from everything first, and leave the rest as it "
     "was: when is that enough?",
-    counts=(Count("bytes", "global", "load", at_most=20_480, ideal=16_384),),
+    counts=moves(times=1.25),
     structure=(
         Structure(
             lacks=("DADD", "DMUL", "DFMA"),

@@ -10,7 +10,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Exercise,
     NearMiss,
     Output,
@@ -35,6 +34,7 @@ from autograder.exercises._layernorm import (
     warps_launch,
 )
 from autograder.exercises._layernorm_mistakes import down
+from autograder.totals import barriers, moves
 
 HALF = torch.float16
 
@@ -242,13 +242,7 @@ RMS_NORM = Exercise(
         "pair.y * scale * by.y);  to[i] = v[k].whole;",
     ),
     onward="Count the shuffles: layer norm needs ten a row. And here?",
-    counts=(
-        # x and weight, 2 bytes each.
-        Count("bytes", "global", "load", at_most=1.02 * 4 * 6 * 2048, ideal=49_152),
-        Count("sectors_per_request", "global", "load", at_most=16.5, ideal=16.0),
-        Count("sectors_per_request", "global", "store", at_most=16.5, ideal=16.0),
-        Count("barriers", "shared", "store", at_most=0, ideal=0),
-    ),
+    counts=(*moves({"weight": 6}, width=16), barriers(0)),
     structure=(
         Structure(
             holds=("LDG.E.128", "STG.E.128", "SHFL"),

@@ -10,7 +10,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Exercise,
     Launch,
     NearMiss,
@@ -39,6 +38,7 @@ from autograder.exercises._layernorm_mistakes import (
     LAYER_NORM_MISTAKES,
     WARP_MISTAKES,
 )
+from autograder.totals import barriers, moves
 
 # --- layer_norm ---------------------------------------------------------------------
 
@@ -116,13 +116,7 @@ LAYER_NORM = Exercise(
         "sum, offset);  mean = sum / columns;  …  rsqrtf(squares / columns + eps)",
     ),
     onward="Take #pragma unroll away and ask layer_norm.resources('sm_90') where v is.",
-    counts=(
-        # x, weight and bias, 4 bytes each: 12 bytes an element of 16 rows of 768.
-        Count("bytes", "global", "load", at_most=1.02 * 12 * 16 * 768, ideal=147_456),
-        Count("sectors_per_request", "global", "load", at_most=4.5, ideal=4.0),
-        Count("sectors_per_request", "global", "store", at_most=4.5, ideal=4.0),
-        Count("barriers", "shared", "store", at_most=0, ideal=0),
-    ),
+    counts=(*moves({"weight": 16, "bias": 16}), barriers(0)),
     structure=(
         Structure(
             holds=("SHFL",),
@@ -245,12 +239,7 @@ LAYER_NORM_RELU = Exercise(
         "",
     ),
     onward="What would a kernel of its own for the ReLU have cost, in bytes?",
-    counts=(
-        Count("bytes", "global", "load", at_most=1.02 * 12 * 6 * 2048, ideal=147_456),
-        Count("sectors_per_request", "global", "load", at_most=16.5, ideal=16.0),
-        Count("sectors_per_request", "global", "store", at_most=16.5, ideal=16.0),
-        Count("barriers", "shared", "store", at_most=4, ideal=4),
-    ),
+    counts=(*moves({"weight": 6, "bias": 6}, width=16), barriers(4)),
     structure=(
         Structure(
             holds=("LDG.E.128", "STG.E.128"),

@@ -19,7 +19,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Launch,
     Output,
     Outputs,
@@ -150,39 +149,6 @@ def _scale(arguments: Arguments) -> Outputs:
 
 
 TOLERANCE = Tolerance(factor=4.0, length=lambda case: case.sizes["k"], scale=_scale)
-
-
-def floats_per_product(per_product: float, case: Case) -> float:
-    """Return the bytes that so many floats for each product come to."""
-    sizes = case.sizes
-    return 4 * per_product * sizes["m"] * sizes["n"] * sizes["k"]
-
-
-def loads(space: str, per_product: float, case: Case, most: float = 1.05) -> Count:
-    """Ask for so many floats loaded for each product: what a rung is about."""
-    ideal = floats_per_product(per_product, case)
-    return Count("bytes", space, "load", at_most=most * ideal, ideal=ideal)
-
-
-def sectors(load: float, store: float) -> tuple[Count, Count]:
-    """Ask for so many sectors a request, loads and stores."""
-    return (
-        Count("sectors_per_request", "global", "load", 1.05 * load, load),
-        Count("sectors_per_request", "global", "store", 1.05 * store, store),
-    )
-
-
-def wavefronts(load: float, store: float) -> tuple[Count, Count]:
-    """Ask for so many wavefronts a request in shared memory."""
-    return (
-        Count("wavefronts_per_request", "shared", "load", 1.05 * load, load),
-        Count("wavefronts_per_request", "shared", "store", 1.05 * store, store),
-    )
-
-
-def barriers(ideal: int, at_most: int) -> Count:
-    """Ask for so many barriers a block."""
-    return Count("barriers", "shared", "load", at_most=at_most, ideal=ideal)
 
 
 def library(arguments: Arguments) -> object:

@@ -18,7 +18,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Launch,
     NearMiss,
     Output,
@@ -38,20 +37,10 @@ _REGIMES = {
 }
 
 # A warp that reads 32 neighbouring floats touches four sectors of 32 bytes.
-COALESCED = Count("sectors_per_request", "global", "load", at_most=4.5, ideal=4.0)
-WITHOUT_CONFLICTS = tuple(
-    Count("wavefronts_per_request", "shared", op, at_most=1.05, ideal=1.0)
-    for op in ("store", "load")
-)
 # How it is summed is what is learned here: right values alone are an atomic sum.
 SHARES = {"correct": 0.4, "counts": 0.4, "speed": 0.2}
 
 Mistake = Callable[[Arguments], Outputs]
-
-
-def barriers(at_most: int, ideal: float) -> Count:
-    """Return the count of barriers that a block waits at."""
-    return Count("barriers", "shared", "store", at_most=at_most, ideal=ideal)
 
 
 def vector_case(n: int, regime: str = "distinct") -> Case:

@@ -16,18 +16,16 @@ from autograder.exercise import (
     Structure,
 )
 from autograder.exercises._reduction import (
-    COALESCED,
     SHARES,
     STEM,
     THREADS,
-    WITHOUT_CONFLICTS,
-    barriers,
     draw_matrix,
     hidden_matrices,
     matrix_case,
     of_matrix,
     tolerance_along,
 )
+from autograder.totals import barriers, moves, shared
 
 # --- sum_squared ------------------------------------------------------------------
 
@@ -227,7 +225,12 @@ SUM_SQUARED = Exercise(
     ),
     onward="Rows of 64 columns keep three quarters of the block idle. How would you "
     "cut the block?",
-    counts=(COALESCED, *WITHOUT_CONFLICTS, barriers(2, 1)),
+    counts=(
+        *moves(),
+        # Eight sums a block, which at most each warp adds up for itself.
+        *shared(32, 256),
+        barriers(1, 2),
+    ),
     structure=(
         Structure(
             holds=("SHFL",),
@@ -420,7 +423,7 @@ MEAN_ABS = Exercise(
         "exists, divided by rows.",
     ),
     onward="A matrix of 32 columns and a million rows is one block's work. Cut it.",
-    counts=(COALESCED, *WITHOUT_CONFLICTS, barriers(1, 1)),
+    counts=(*moves(), *shared(64, 64), barriers(1)),
     structure=(
         Structure(
             lacks=("RED", "ATOM"),

@@ -10,7 +10,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Exercise,
     Launch,
     NearMiss,
@@ -27,12 +26,12 @@ from autograder.exercises._reduction import (
     STEM,
     THREADS,
     Mistake,
-    barriers,
     draw_values,
     drawn,
     magnitude,
     vector_case,
 )
+from autograder.totals import barriers, moves
 
 # --- sum_all (ladder) -------------------------------------------------------------
 
@@ -261,12 +260,7 @@ SUM_ALL = Exercise(
         "…;  sum_block;  thread 0 writes out[0] and sets arrived back to 0.",
     ),
     onward="Who is faster: more blocks, or more loads on the way in each thread?",
-    counts=(
-        Count("sectors_per_request", "global", "load", at_most=16.5, ideal=16.0),
-        # Every element once, and the few partial sums.
-        Count("bytes", "global", "load", at_most=133_000, ideal=131_104),
-        barriers(6, 3.25),
-    ),
+    counts=(*moves(writes=None, width=16), barriers(3.25, 6)),
     structure=(
         Structure(
             holds=("LDG.E.128", "SHFL"),

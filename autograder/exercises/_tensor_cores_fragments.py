@@ -10,7 +10,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Exercise,
     Launch,
     NearMiss,
@@ -40,6 +39,7 @@ from autograder.exercises._tensor_cores_mistakes import (
     SWIZZLED,
     parts_of_a_tile,
 )
+from autograder.totals import barriers, moves, needed, once_through_shared, shared
 
 # --- swizzle ----------------------------------------------------------------------
 
@@ -99,10 +99,7 @@ SWIZZLE = Exercise(
         "group ^= row % 8;",
     ),
     onward="Swizzle by row % 4 instead, and predict the wavefronts before you trace.",
-    counts=(
-        Count("wavefronts_per_request", "shared", "load", at_most=4.2, ideal=4.0),
-        Count("wavefronts_per_request", "shared", "store", at_most=4.2, ideal=4.0),
-    ),
+    counts=(*moves(asked=True), *once_through_shared(64 * 64 * 2)),
     # Without any swizzle the copy is right, and slow: the counts are what is asked.
     shares={"correct": 0.0, "counts": 1.0, "speed": 0.0},
 )
@@ -181,12 +178,10 @@ MMA_SYNC_GEMM = Exercise(
     ),
     onward="A warp of 32 x 128 would have as many sums: how many loads would it need?",
     counts=(
-        Count("wavefronts_per_request", "shared", "load", at_most=4.2, ideal=4.0),
-        Count("wavefronts_per_request", "shared", "store", at_most=4.2, ideal=4.0),
-        Count("barriers", "shared", "load", at_most=6, ideal=6),
-        Count("bytes", "global", "load", at_most=196_608, ideal=196_608),
-        # 8 x 16 parts of c, 12 steps.
-        Count("products", "shared", "load", at_least=1536, ideal=1536),
+        *moves({"a": 2}),
+        *shared(1536, 3072),
+        barriers(6),
+        needed("matrix products", 1536),
     ),
     structure=structure(
         "LDSM",

@@ -14,7 +14,6 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Launch,
     NearMiss,
     Output,
@@ -23,6 +22,7 @@ from autograder.exercise import (
     Speed,
     Tolerance,
 )
+from autograder.totals import once_through_shared
 
 STEM = "transpose"
 SIDE = 32  # of the tile in shared memory
@@ -33,15 +33,8 @@ _REGIMES = {"distinct": "normal values", "special": "NaN and Inf among them"}
 # What an answer moves is what is learned here: right values alone are the naive kernel.
 SHARES = {"correct": 0.3, "counts": 0.5, "speed": 0.2}
 
-# A warp that touches 32 neighbouring floats touches four sectors of 32 bytes.
-COALESCED = tuple(
-    Count("sectors_per_request", "global", op, at_most=4.5, ideal=4.0)
-    for op in ("load", "store")
-)
-WITHOUT_CONFLICTS = tuple(
-    Count("wavefronts_per_request", "shared", op, at_most=1.05, ideal=1.0)
-    for op in ("store", "load")
-)
+# Of the first case's 64 x 96 numbers each goes through the tile once.
+WITHOUT_CONFLICTS = once_through_shared(64 * 96 * 4)
 
 
 def matrix_case(rows: int, columns: int, regime: str = "distinct") -> Case:

@@ -8,14 +8,12 @@ import torch
 
 from autograder.exercise import (
     Case,
-    Count,
     Exercise,
     Launch,
     Problem,
     Structure,
 )
 from autograder.exercises._flash_attention import (
-    HEAD_DIM,
     QUERIES,
     STEM,
     TOLERANCE,
@@ -35,13 +33,13 @@ from autograder.exercises._flash_attention_reference import ATTENTION_REFERENCE
 from autograder.exercises._flash_attention_tile import ATTENTION_TILE
 from autograder.exercises._flash_attention_warps import FLASH_WMMA
 from autograder.exercises._flash_attention_weights import WEIGH_ROWS
+from autograder.totals import barriers, moves
 
 SHARES = {"correct": 0.6, "counts": 0.4, "speed": 0.0}
 
 # --- flash_forward ----------------------------------------------------------------
 
 KEYS = 16
-_ROW = 4 * HEAD_DIM  # bytes
 
 
 def _forward_problem(case: Case, generator: torch.Generator) -> Problem:
@@ -107,17 +105,9 @@ FLASH_FORWARD = Exercise(
     ),
     onward="Let a thread keep two queries: each key that it reads then serves twice.",
     counts=(
-        # Queries once; keys and values once a block of 64 queries.
-        Count(
-            "bytes",
-            "global",
-            "load",
-            at_most=2 * (128 + 2 * 2 * 64) * _ROW,
-            ideal=2 * (128 + 2 * 2 * 64) * _ROW,
-        ),
-        # Nothing but the output: memory and traffic are O(N).
-        Count("bytes", "global", "store", at_most=2 * 128 * _ROW, ideal=2 * 128 * _ROW),
-        Count("barriers", "shared", "store", at_most=8, ideal=8),
+        # A thread has a row of q and of out of its own; two blocks share a head's keys.
+        *moves({"k": 2, "v": 2}, asked=True, times=1),
+        barriers(8),
     ),
     structure=(_LDG,),
     shares=SHARES,
@@ -146,7 +136,6 @@ def _causal_hidden(generator: torch.Generator) -> Iterator[Case]:
 
 # Of 160 queries the block b brings the keys before 64 (b + 1), and the last, which is
 # not full, those before 160 of the 176.
-_SKIPPED = (160 + 2 * (64 + 128 + 160)) * _ROW
 
 FLASH_CAUSAL = Exercise(
     id="flash_causal",
@@ -193,8 +182,8 @@ FLASH_CAUSAL = Exercise(
     ),
     onward="Only the last tiles of a block need the comparison: split the loop in two.",
     counts=(
-        Count("bytes", "global", "load", at_most=_SKIPPED, ideal=_SKIPPED),
-        Count("bytes", "global", "store", at_most=160 * _ROW, ideal=160 * _ROW),
+        # The blocks see 64, 128 and 160 of the 176 keys.
+        moves({"k": 352 / 176, "v": 352 / 176}, asked=True, times=1)
     ),
     structure=(_LDG,),
     shares=SHARES,

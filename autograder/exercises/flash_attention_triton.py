@@ -16,14 +16,12 @@ from autograder.exercises._flash_attention_triton import (
     STEM,
     TAIL_SEEN,
     TILE,
-    TILE_BYTES,
     Seen,
     attention_case,
     exact,
     forward_problem,
     last_tile_alone,
     made_in_triton,
-    moved,
     nan_where,
     nothing_but_nan,
     seen_by_all,
@@ -44,6 +42,7 @@ from autograder.exercises._flash_attention_triton_fast import FLASH_FAST
 from autograder.exercises._flash_attention_triton_grouped import FLASH_GQA
 from autograder.exercises._flash_attention_triton_slips import CAUSAL_SLIPS, FULL_SLIPS
 from autograder.exercises._flash_attention_triton_split import DECODE_SPLIT_KV
+from autograder.totals import moves
 
 
 def _hidden(generator: torch.Generator) -> Iterator[Case]:
@@ -58,7 +57,6 @@ def _hidden(generator: torch.Generator) -> Iterator[Case]:
 # --- absorb_tile ------------------------------------------------------------------
 
 # Two heads of two tiles: q once, and all of k and v for each tile of queries.
-_FULL_LOADS = 2 * (2 + 2 * 2 * 2) * TILE_BYTES
 _FULL_CASES = (
     attention_case(128, heads=2),
     attention_case(100, heads=2),
@@ -327,7 +325,7 @@ FLASH_TRITON = Exercise(
         "most, total, acc = absorb(q, k, v, seen, scale, most, total, acc).",
     ),
     onward="How often is each key read, by all programs together?",
-    counts=moved(_FULL_LOADS, 4 * TILE_BYTES),
+    counts=moves({"k": 2, "v": 2}),
     structure=(BY_ABSORB,),
     needs=("absorb_tile",),
     prelude=PRELUDE,
@@ -337,7 +335,6 @@ FLASH_TRITON = Exercise(
 # --- flash_triton_causal ----------------------------------------------------------
 
 # In each of two heads three tiles of queries see 1, 2 and 3 tiles of keys: 6 of 9.
-_CAUSAL_LOADS = 2 * (3 + 6 * 2) * TILE_BYTES
 
 
 def _seen_in_whole_tiles(arguments: Arguments) -> torch.Tensor:
@@ -469,7 +466,10 @@ FLASH_TRITON_CAUSAL = Exercise(
         "cols[None, :] <= rows[:, None].",
     ),
     onward="Only the last tile needs the mask. Split the loop in two: what is gained?",
-    counts=moved(_CAUSAL_LOADS, 6 * TILE_BYTES),
+    counts=(
+        # The blocks of queries see one, two and three of the three of keys.
+        moves({"k": 6 / 3, "v": 6 / 3})
+    ),
     structure=(BY_ABSORB,),
     needs=("absorb_tile",),
     prelude=PRELUDE,

@@ -23,6 +23,7 @@ from autograder.exercises._layernorm_backward import LAYER_NORM_BACKWARD
 from autograder.exercises._layernorm_far import VARIANCE_CANCELS
 from autograder.exercises._layernorm_halves import RMS_NORM
 from autograder.exercises._layernorm_rows import LAYER_NORM, LAYER_NORM_RELU
+from autograder.totals import moves
 
 # --- welford_combine ----------------------------------------------------------------
 
@@ -283,6 +284,10 @@ WELFORD_COMBINE = Exercise(
         "b.m2 + delta * delta * a.count * share;",
     ),
     onward="Merge a summary with itself: which of its three numbers do not double?",
+    counts=(
+        # A thread has a group of three numbers of its own.
+        moves(asked=True)
+    ),
 )
 
 EXERCISES = (

@@ -6,24 +6,20 @@ from functools import partial
 
 import torch
 
-from autograder.exercise import Exercise, Launch, Structure
+from autograder.exercise import Count, Exercise, Launch, Structure
 from autograder.exercises._matmul import (
     CASES,
     SHARES,
     STEM,
     TOLERANCE,
-    barriers,
     hidden,
     hidden_in_fours,
     in_fours,
-    loads,
     problem_with,
     reference,
-    sectors,
     shape_case,
     tiles,
     timed,
-    wavefronts,
 )
 from autograder.exercises._matmul_mistakes import (
     NOTHING_STORED,
@@ -40,6 +36,7 @@ from autograder.exercises._matmul_mistakes import (
     written,
 )
 from autograder.exercises._matmul_registers import REGISTERS
+from autograder.totals import barriers, moves, shared
 
 _FIRST = CASES[0]
 # Two blocks down: the other cases have no more than one.
@@ -114,6 +111,7 @@ MATMUL_NAIVE = Exercise(
         "+= a[row * k + i] * b[i * n + column];  c[row * n + column] = sum; }",
     ),
     onward="Trace it before you go on: which of the three arrays costs what?",
+    counts=moves({"a": 96, "b": 64}, asked=True),
 )
 
 MATMUL_COALESCED = Exercise(
@@ -185,7 +183,11 @@ MATMUL_COALESCED = Exercise(
     ),
     onward="Both kernels load two floats for each product. What could be done with "
     "fewer?",
-    counts=sectors(2.5, 4.0),
+    counts=(
+        # A warp reads 32 columns of b for each row of c, and of a one number at a time:
+        # a sector, as good as eight.
+        moves({"a": 8 * 96 / 32, "b": 64})
+    ),
     shares=SHARES,
 )
 
@@ -230,10 +232,10 @@ MATMUL_TILED = Exercise(
     onward="Count what the inner loop does: two loads from shared memory for one "
     "product.",
     counts=(
-        *sectors(4.0, 4.0),
-        loads("global", 2 / 32, _FIRST),
-        *wavefronts(1.0, 1.0),
-        barriers(2 * _FIRST.sizes["k"] // 32, 2 * _FIRST.sizes["k"] // 32 + 1),
+        *moves({"a": 96 / 32, "b": 64 / 32}),
+        # 32 x 32 products a warp and step of k, of a number of a and a row of b each.
+        *shared(1536, 2 * 64 * 96 * 128 / 32),
+        barriers(8, 9),
     ),
     shares=SHARES,
 )
@@ -270,10 +272,7 @@ MISSING_BARRIER = Exercise(
         "and outside of every if.",
     ),
     onward="With two pairs of tiles that take turns, one barrier is enough. Why?",
-    counts=(
-        *sectors(4.0, 4.0),
-        barriers(2 * _FIRST.sizes["k"] // 32, 2 * _FIRST.sizes["k"] // 32 + 1),
-    ),
+    counts=(*moves({"a": 96 / 32, "b": 64 / 32}), barriers(8, 9)),
     shares=SHARES,
 )
 
@@ -322,14 +321,10 @@ MATMUL_REGISTER_BLOCKED = Exercise(
     ),
     onward="Make it 8 x 8 with tiles of 128, and predict the loads for a product.",
     counts=(
-        *sectors(4.0, 4.0),
-        loads("global", 2 / 64, _BLOCKED_CASES[0]),
-        loads("shared", 2 / 4, _BLOCKED_CASES[0]),
-        *wavefronts(1.0, 1.0),
-        barriers(
-            2 * _BLOCKED_CASES[0].sizes["k"] // 16,
-            2 * _BLOCKED_CASES[0].sizes["k"] // 16 + 1,
-        ),
+        *moves({"b": 128 / 64}),
+        # Four numbers of each for sixteen products.
+        *shared(768, 2 / 4 * 128 * 64 * 96 / 32),
+        barriers(12, 13),
     ),
     speed=timed(4096, {"bronze": 0.18, "silver": 0.30, "gold": 0.40}),
     shares=SHARES,
@@ -424,10 +419,10 @@ MATMUL_FAST = Exercise(
     onward="128 x 256 elements a block, 16 x 8 sums a thread: more sums for each "
     "load, and nearly all registers; asynchronous copies, and a third pair of tiles.",
     counts=(
-        *sectors(16.0, 16.0),
-        loads("global", 2 / 128, _FAST_CASES[0]),
-        loads("shared", 2 / 8, _FAST_CASES[0]),
-        barriers(_FAST_CASES[0].sizes["k"] // 8, _FAST_CASES[0].sizes["k"] // 8 + 1),
+        *moves({"a": 256 / 128}, width=16),
+        # The order of a warp's lanes is a matter of a half.
+        Count("wavefronts", "shared", "load", ideal=8192, times=1.5),
+        barriers(8, 9),
     ),
     structure=(
         Structure(

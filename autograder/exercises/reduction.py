@@ -7,19 +7,15 @@ import torch
 from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
-    Count,
     Exercise,
     NearMiss,
     Outputs,
     Structure,
 )
 from autograder.exercises._reduction import (
-    COALESCED,
     SHARES,
     STEM,
     THREADS,
-    WITHOUT_CONFLICTS,
-    barriers,
     by_folds,
     hidden_lengths,
     problem_by,
@@ -29,6 +25,7 @@ from autograder.exercises._reduction import (
 )
 from autograder.exercises._reduction_matrix import MEAN_ABS, SUM_SQUARED
 from autograder.exercises._reduction_pass import SUM_ALL
+from autograder.totals import barriers, moves, needed, shared
 
 # Whole blocks first: there the counts are round.
 LENGTHS = (1024, 1000, 257, 255, 33, 31, 1, 0)
@@ -120,11 +117,11 @@ BLOCK_SUM = Exercise(
     ),
     onward="The last five steps are one warp's own. Do they need a barrier?",
     counts=(
-        COALESCED,
-        # 2 * 255 + 1 lanes load in 25 requests; scattered they take 95.
-        Count("lanes_per_request", "shared", "load", at_least=16, ideal=20.44),
-        *WITHOUT_CONFLICTS,
-        barriers(9, 9),
+        *moves(),
+        # Four blocks' trees, 8 + 4 + 2 + 6 * 1 requests of two operands each: shuffles
+        # need fewer, scattered threads nearly four times as many.
+        *shared(80, 100),
+        barriers(9),
     ),
     structure=(
         Structure(
@@ -269,12 +266,11 @@ WARP_SUM = Exercise(
     ),
     onward="__shfl_xor_sync gives every lane the sum. Draw it with shuffle_steps.",
     counts=(
-        COALESCED,
-        Count("bytes", "shared", "store", at_most=0, ideal=0),
-        Count("bytes", "shared", "load", at_most=0, ideal=0),
-        barriers(0, 0),
-        # Five a warp, of a block's eight.
-        Count("shuffles", "shared", "load", at_least=40, ideal=40),
+        *moves(),
+        *shared(0, 0),
+        barriers(0),
+        # Five a warp by hand, or one reduce of a group; of a block's eight warps.
+        needed("shuffles", 8),
     ),
     structure=(
         Structure(
@@ -342,7 +338,7 @@ LOST_LANES = Exercise(
     ),
     onward="Give the broken kernel __activemask() for a mask: which of its two faults "
     "is left?",
-    counts=(COALESCED, barriers(1, 1)),
+    counts=(*moves(), barriers(1)),
     structure=(
         Structure(
             holds=("SHFL",),

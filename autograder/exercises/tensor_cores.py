@@ -24,6 +24,7 @@ from autograder.exercises._tensor_cores_mistakes import (
     TOO_EARLY,
     parts_of_a_tile,
 )
+from autograder.totals import barriers, moves, needed, shared
 
 # --- wmma_tile --------------------------------------------------------------------
 
@@ -71,10 +72,10 @@ WMMA_TILE = Exercise(
     onward="Count the bytes: each tile of a is loaded n / 16 times. How often does a "
     "block of 128 x 128 load it?",
     counts=(
-        # Six tiles of c, each with four steps of two tiles of 512 bytes.
-        Count("bytes", "global", "load", at_most=24_576, ideal=24_576),
-        # A block is one tile: four steps of 16 along k.
-        Count("products", "shared", "load", at_least=4, ideal=4),
+        # A block is one of 2 x 3 tiles of c.
+        *moves({"a": 3, "b": 2}, asked=True),
+        # Four steps of 16 along k.
+        needed("matrix products", 4),
     ),
     structure=structure(
         "HMMA",
@@ -127,14 +128,13 @@ WMMA_GEMM = Exercise(
     ),
     onward="Set PAD to 0 and trace it: how many wavefronts does a fragment cost?",
     counts=(
+        *moves({"a": 2}),
+        # Rows of 128 bytes a warp, and fragments without conflicts.
+        *shared(1536, 4608),
         # Three tiles of k, two barriers each.
-        Count("barriers", "shared", "load", at_most=6, ideal=6),
-        Count("wavefronts_per_request", "shared", "store", at_most=4.2, ideal=4.0),
-        Count("wavefronts_per_request", "shared", "load", at_most=1.05, ideal=1.0),
-        # Two blocks, 192 columns of a and rows of b, 128 halves each.
-        Count("bytes", "global", "load", at_most=196_608, ideal=196_608),
+        barriers(6),
         # 8 x 8 parts of c, 12 steps.
-        Count("products", "shared", "load", at_least=768, ideal=768),
+        needed("matrix products", 768),
     ),
     structure=structure(
         "HMMA",
@@ -169,12 +169,12 @@ _HEAD_START_LOST = NearMiss(
     "multiplied. The loop begins at tile 0.",
 )
 _STAGED_COUNTS = (
+    *moves({"a": 2}),
+    Count("wavefronts", "shared", "load", ideal=5120),
     # Five tiles of k.
-    Count("barriers", "shared", "load", at_most=5.5, ideal=5),
-    Count("wavefronts_per_request", "shared", "load", at_most=4.2, ideal=4.0),
-    Count("bytes", "global", "load", at_most=327_680, ideal=327_680),
+    barriers(5, 5.5),
     # 8 x 16 parts of c, 20 steps.
-    Count("products", "shared", "load", at_least=2560, ideal=2560),
+    needed("matrix products", 2560),
 )
 _ASYNCHRONOUS = structure(
     "LDGSTS",
@@ -316,11 +316,10 @@ GEMM_HALF = Exercise(
     onward="Chapter 19: a warpgroup multiplies 64 x 256 at once, straight from shared "
     "memory.",
     counts=(
-        Count("wavefronts_per_request", "shared", "load", at_most=4.2, ideal=4.0),
-        # Two blocks, 256 of k, 384 halves for each.
-        Count("bytes", "global", "load", at_most=393_216, ideal=393_216),
+        *moves({"a": 2}),
+        Count("wavefronts", "shared", "load", ideal=8192),
         # 8 x 32 parts of c, 16 steps.
-        Count("products", "shared", "load", at_least=4096, ideal=4096),
+        needed("matrix products", 4096),
     ),
     structure=_ASYNCHRONOUS,
     speed=timed({"bronze": 0.36, "silver": 0.44, "gold": 0.50}),

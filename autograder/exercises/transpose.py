@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import torch
 
@@ -11,7 +10,6 @@ from autograder.drawing import draw_vector, index, only, tensor, vector_case
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Exercise,
     Launch,
     NearMiss,
@@ -22,7 +20,6 @@ from autograder.exercise import (
 )
 from autograder.exercises._transpose import (
     CASES,
-    COALESCED,
     EXACT,
     MISTAKES,
     SHARES,
@@ -37,6 +34,7 @@ from autograder.exercises._transpose import (
     reference,
     timed,
 )
+from autograder.totals import barriers, moves, once_through_shared
 
 THREADS = 256
 
@@ -138,7 +136,7 @@ COPY_COALESCED = Exercise(
     ),
     onward="Make it four neighbours a thread, block + 4 * threadIdx.x + k, and trace "
     "it: the values stay right.",
-    counts=COALESCED,
+    counts=moves(),
     shares=SHARES,
 )
 
@@ -181,10 +179,7 @@ TRANSPOSE_TILED = Exercise(
         "tile[threadIdx.x][threadIdx.y + k]`.",
     ),
     onward="Take the barrier out and look at what the trace says of it.",
-    counts=(
-        *COALESCED,
-        Count("barriers", "shared", "store", at_most=1, ideal=1),
-    ),
+    counts=(*moves(), barriers(1)),
     # Conflicts in the tile have a ceiling of their own: 0.39 on an H200.
     speed=timed({"bronze": 0.20, "silver": 0.30, "gold": 0.36}),
     shares=SHARES,
@@ -220,7 +215,7 @@ TRANSPOSE_PADDED = Exercise(
         "`__shared__ float tile[32][33];` and everything else as before.",
     ),
     onward="Try 34 and 36 columns, and predict the wavefronts before you trace them.",
-    counts=(*COALESCED, *WITHOUT_CONFLICTS),
+    counts=(*moves(), *WITHOUT_CONFLICTS),
     speed=timed({"bronze": 0.50, "silver": 0.65, "gold": 0.80}),
     shares=SHARES,
 )
@@ -283,12 +278,7 @@ TRANSPOSE_SWIZZLED = Exercise(
         "`float4`.",
     ),
     onward="Do without shared memory: a 4 x 4 square a thread, turned in registers.",
-    counts=(
-        Count("sectors_per_request", "global", "load", at_most=16.5, ideal=16.0),
-        Count("sectors_per_request", "global", "store", at_most=16.5, ideal=16.0),
-        Count("wavefronts_per_request", "shared", "store", at_most=4.2, ideal=4.0),
-        Count("wavefronts_per_request", "shared", "load", at_most=1.05, ideal=1.0),
-    ),
+    counts=(*moves(width=16), *WITHOUT_CONFLICTS),
     structure=(
         Structure(
             holds=("LDG.E.128", "STG.E.128"),
@@ -394,10 +384,7 @@ AOS_TO_SOA = Exercise(
         "banks apart.",
     ),
     onward="Which of the two layouts would you want, if a kernel read one field only?",
-    counts=(
-        *COALESCED,
-        *(replace(count, at_most=2.05) for count in WITHOUT_CONFLICTS),
-    ),
+    counts=(*moves(), *once_through_shared(16 * 1024, times=2.05)),
     # The values were right before: what it moves is the whole exercise.
     shares={"correct": 0.0, "counts": 1.0, "speed": 0.0},
 )

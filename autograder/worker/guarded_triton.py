@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from autograder.worker.traced import told_problem
@@ -23,6 +24,7 @@ def trace_triton(entry: Any, values: Sequence[Any], files: Mapping[str, str]) ->
         "by_block": {},
         "lines": [_access(access) for access in lines[:_MOST_LINES]],
         "problems": [told_problem(p) for p in report.problems[:_MOST_PROBLEMS]],
+        "sharing": [asdict(shared) for shared in report.sharing[:_MOST_LINES]],
         "notes": [note[:500] for note in report.notes[:_MOST_NOTES]],
     }
 

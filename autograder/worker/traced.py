@@ -9,9 +9,10 @@ and soundness, never those for right values, which the supervisor compares itsel
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autograder.worker.wire import BY_BLOCK, Header
+from autograder.worker.wire import Header
 
 if TYPE_CHECKING:
     from kernelwright.trace import LineAccess, Problem
@@ -39,9 +40,15 @@ def trace_kernel(entry: Any, values: Sequence[Any], header: Header) -> Header:
     return {
         "ok": True,
         "launches": 1,
-        "by_block": {name: float(getattr(report, name)) for name in BY_BLOCK},
+        "by_block": dict(report.by_block),
         "lines": [_access(a) for a in report.lines[:_MOST_LINES]],
         "problems": [told_problem(p) for p in report.problems[:_MOST_PROBLEMS]],
+        # What is scratch memory may be stored as often as one likes.
+        "sharing": [
+            asdict(s)
+            for s in report.sharing
+            if s.op == "load" or s.position in unwritten
+        ],
     }
 
 

@@ -14,9 +14,6 @@ from typing import Any
 
 Header = dict[str, Any]
 
-# What a trace counts of a block as a whole, by the names of ``TraceReport``.
-BY_BLOCK = ("barriers", "shuffles", "products", "matrix_loads")
-
 # A reply holds messages and diagnostics, never data: what is longer is no reply.
 HEADER_LIMIT = 1 << 20
 # No honest header nests deeper; a deep one would overflow the parser's stack.

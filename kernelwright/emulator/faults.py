@@ -6,25 +6,12 @@ import signal
 from collections.abc import Callable
 
 from kernelwright.emulator.launch import Outcome, Waiter
+from kernelwright.emulator.operations import OPERATIONS
 from kernelwright.errors import KernelDeadlock, KernelFault, KernelTimeout
 
 FINE, SIGNAL, ASSERT, TRAP, BARRIER, SYNC_MASK, DEADLOCK, TIMEOUT = range(8)
 ABANDONED, MISUSE = 8, 9
 
-_OPERATIONS = {
-    1: "__syncwarp",
-    2: "a warp shuffle",
-    3: "a warp vote",
-    4: "a warp match",
-    5: "a warp reduction",
-    6: "a matrix multiply-add",
-    7: "ldmatrix",
-    8: "a cooperative group's operation",
-    9: "__syncthreads",
-    10: "__activemask",
-    11: "a fragment's load or store",
-    12: "a cooperative group's operation",
-}
 Triple = tuple[int, int, int]
 
 
@@ -144,7 +131,7 @@ def _waiting(waiters: list[Waiter]) -> str:
     parts = []
     for waiter in waiters:
         first: Triple = (waiter.thread[0], waiter.thread[1], waiter.thread[2])
-        name = _OPERATIONS.get(waiter.operation, "a barrier")
+        name = OPERATIONS[waiter.operation - 1].waiting
         mask = f" with mask {waiter.mask:#010x}" if waiter.mask else ""
         who = (
             f"thread {_index(first)} waits"

@@ -133,6 +133,9 @@ class Runtime:
         self.trace_result = library.kwemu_trace_result
         self.trace_result.argtypes = [pointer, number, pointer]
         self.trace_result.restype = None
+        self.trace_sharing = library.kwemu_trace_sharing
+        self.trace_sharing.argtypes = [pointer, number, pointer]
+        self.trace_sharing.restype = None
         self.trace_unique_sectors = library.kwemu_trace_unique_sectors
         self.trace_unique_sectors.argtypes = [pointer, number]
         self.trace_unique_sectors.restype = ctypes.c_uint64

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.emulator.launch import Outcome, Spec
+from kernelwright.emulator.operations import COUNTED, OPERATIONS
 from kernelwright.emulator.symbols import Variable
 
 # Of each access in the source, this many requests are kept whole for pictures, and of a
@@ -60,12 +61,22 @@ class TraceResult(ctypes.Structure):
         ("site_count", ctypes.c_uint64),
         ("log_count", ctypes.c_uint64),
         ("problem_count", ctypes.c_uint64),
-        ("barriers", ctypes.c_uint64),
         ("static_low", ctypes.c_uint64),
         ("dynamic_low", ctypes.c_uint64),
-        ("shuffles", ctypes.c_uint64),
-        ("products", ctypes.c_uint64),
-        ("matrix_loads", ctypes.c_uint64),
+        ("operations", ctypes.POINTER(ctypes.c_uint64)),
+    ]
+
+
+class SharingResult(ctypes.Structure):
+    """Who touched the same of a region; ``SharingResult`` in runtime/trace.h."""
+
+    _fields_ = [
+        ("rows", ctypes.c_void_p),
+        ("row_count", ctypes.c_uint64),
+        ("met_from", ctypes.c_uint64),
+        ("pc", ctypes.c_uint64),
+        ("other_pc", ctypes.c_uint64),
+        ("address", ctypes.c_uint64),
     ]
 
 
@@ -93,21 +104,40 @@ PROBLEM = np.dtype(
         ("count", "u8"),
     ]
 )  # fmt: skip
+SHARING = np.dtype([("address", "u8"), ("block", "u8"), ("thread", "u4"), ("op", "u4")])
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What one worker saw; the arrays have the layouts above."""
+    """What one worker saw; the arrays have the layouts above.
+
+    ``operations`` are the counted ones, by name.
+    """
 
     sites: np.ndarray
     log: np.ndarray
     problems: np.ndarray
-    barriers: int
     static_low: int
     dynamic_low: int
-    shuffles: int
-    products: int
-    matrix_loads: int
+    operations: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What threads have in common of one region.
+
+    Args:
+        watched: who touched the watched words, with the layout above.
+        met: who stored where stores met.
+        pc, other_pc: of two stores of different threads that met.
+        address: where, the lowest such; 0 if none did.
+    """
+
+    watched: np.ndarray
+    met: np.ndarray
+    pc: int
+    other_pc: int
+    address: int
 
 
 @dataclass(frozen=True)
@@ -117,12 +147,14 @@ class RawTrace:
     Args:
         workers: one record for each worker that ran a block.
         unique_sectors: for each region, how many of its sectors were touched.
+        shared: for each region, what threads touched alike.
         outcome: how the launch ended.
         printed: what the kernel's printf wrote.
     """
 
     workers: list[Recorded]
     unique_sectors: list[int]
+    shared: list[Shared]
     outcome: Outcome
     printed: str
 
@@ -170,9 +202,12 @@ def run(library: Any, kernel: str, spec: Spec, asked: Request) -> RawTrace:
             int(runtime.trace_unique_sectors(trace, number))
             for number in range(len(asked.regions))
         ]
+        shared = [
+            _shared(runtime, trace, number) for number in range(len(asked.regions))
+        ]
     finally:
         runtime.trace_free(trace)
-    return RawTrace(workers, unique, outcome, printed)
+    return RawTrace(workers, unique, shared, outcome, printed)
 
 
 def tls_kinds(
@@ -198,12 +233,30 @@ def _recorded(runtime: Any, trace: int, number: int) -> Recorded:
         _copied(result.sites, result.site_count, SITE),
         _copied(result.log, result.log_count, LOG),
         _copied(result.problems, result.problem_count, PROBLEM),
-        int(result.barriers),
         int(result.static_low),
         int(result.dynamic_low),
-        int(result.shuffles),
-        int(result.products),
-        int(result.matrix_loads),
+        {
+            name: sum(
+                result.operations[op.number]
+                for op in OPERATIONS
+                if op.counted_as == name
+            )
+            for name in COUNTED
+        },
+    )
+
+
+def _shared(runtime: Any, trace: int, region: int) -> Shared:
+    result = SharingResult()
+    runtime.trace_sharing(trace, region, ctypes.byref(result))
+    rows = _copied(result.rows, result.row_count, SHARING)
+    met_from = int(result.met_from)
+    return Shared(
+        rows[:met_from],
+        rows[met_from:][rows["op"][met_from:] == STORE],
+        int(result.pc),
+        int(result.other_pc),
+        int(result.address),
     )
 
 

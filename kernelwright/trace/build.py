@@ -19,9 +19,10 @@ from kernelwright.cuda.kernel import Launcher
 from kernelwright.cuda.signature import Signature, parse_signature
 from kernelwright.cuda.source import find_kernels
 from kernelwright.emulator.library import Library
+from kernelwright.emulator.operations import COUNTED
 from kernelwright.emulator.symbols import Variable, variables_of
+from kernelwright.emulator.tracing import RawTrace, run
 from kernelwright.emulator.tracing import Request as Asked
-from kernelwright.emulator.tracing import run
 from kernelwright.errors import ArgumentError, CompileError
 from kernelwright.trace.face import Tracer
 from kernelwright.trace.lines import line_accesses
@@ -37,6 +38,7 @@ from kernelwright.trace.names import (
 from kernelwright.trace.places import Places
 from kernelwright.trace.problems import problems_of
 from kernelwright.trace.report import TraceReport
+from kernelwright.trace.sharing import sharing_of
 from kernelwright.trace.unwritten import is_unwritten
 
 # A traced launch is interactive: one that takes longer does not end.
@@ -120,7 +122,7 @@ def trace(
             if parameter.pointer and value is None
         ],
     )
-    lines = _lines_of_all(library, raw.workers)
+    lines = _lines_of_all(library, raw)
     source = kernel.source.splitlines()
     return TraceReport(
         lines=line_accesses(raw.workers, lines, places, source),
@@ -135,10 +137,11 @@ def trace(
         source=kernel.source,
         unique_sectors=sum(raw.unique_sectors),
         flops=_share(tracer.flops, len(chosen), total),
-        barriers=sum(w.barriers for w in raw.workers) / len(chosen),
-        shuffles=sum(w.shuffles for w in raw.workers) / len(chosen),
-        products=sum(w.products for w in raw.workers) / len(chosen),
-        matrix_loads=sum(w.matrix_loads for w in raw.workers) / len(chosen),
+        by_block={
+            name: sum(w.operations[name] for w in raw.workers) / len(chosen)
+            for name in COUNTED
+        },
+        sharing=sharing_of(raw.shared, places.regions, memory.buffers, lines),
         printed=raw.printed,
         log=RequestLog(raw.workers, lines, places),
     )
@@ -234,15 +237,15 @@ def _reset(library: Library, own: list[tuple[int, int, bool, str]]) -> None:
             ctypes.memmove(low, data, high - low)
 
 
-def _lines_of_all(library: Library, workers: list[Any]) -> dict[int, int]:
-    """Find the source line of every address that the workers recorded."""
-    pcs: set[int] = set()
-    for worker in workers:
+def _lines_of_all(library: Library, raw: RawTrace) -> dict[int, int]:
+    """Find the source line of every address that was recorded."""
+    pcs = {shared.pc for shared in raw.shared}
+    for worker in raw.workers:
         pcs.update(int(pc) for pc in worker.sites["pc"])
         for name in ("pc", "other_pc"):
             pcs.update(int(pc) for pc in worker.problems[name])
     lines = dict(library.lines_of({pc for pc in pcs if pc}))
-    for worker in workers:
+    for worker in raw.workers:
         for site in worker.sites[worker.sites["line"] > 0]:
             lines[int(site["pc"])] = int(site["line"])
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -165,6 +166,34 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Sharing:
+    """How many touched the same elements of one parameter's memory in one way.
+
+    Args:
+        buffer: the parameter's name.
+        position: of the parameter, from 0.
+        op: ``load`` or ``store``.
+        elements: how many it has.
+        threads, blocks: how many touched its first element, its last and those watched
+            between. Triton's programs have no threads: they are the blocks.
+        index: of the first element that several stored, where there is one.
+        line: of a store that met another there.
+        index_threads, index_blocks: how many stored it; 0 where there is none.
+    """
+
+    buffer: str
+    position: int
+    op: Op
+    elements: int
+    threads: int
+    blocks: int
+    index: int = 0
+    line: int = 0
+    index_threads: int = 0
+    index_blocks: int = 0
+
+
+@dataclass(frozen=True)
 class TraceReport(HasProblems):
     """What a launch did to memory, line by line.
 
@@ -177,12 +206,11 @@ class TraceReport(HasProblems):
         source: the kernel's text.
         unique_sectors: different 32-byte sectors of global memory that were touched.
         flops: of the whole launch, where declared.
-        barriers: ``__syncthreads`` a block, on average.
-        shuffles: of all warps of a block together, on average; a group's ``reduce``
-            is one.
-        products: likewise, of matrices on tensor cores: ``mma.sync``, or WMMA's
-            ``mma_sync``, of which the machine makes two.
-        matrix_loads: likewise, by ``ldmatrix``.
+        by_block: what a block does together, on average, by name: ``barriers``;
+            ``shuffles`` of all its warps, of which a group's ``reduce`` is one;
+            likewise ``matrix products`` on tensor cores (``mma.sync``, or WMMA's
+            ``mma_sync``, of which the machine makes two) and ``ldmatrix``.
+        sharing: of each parameter's memory, what several threads touched alike.
         printed: what the kernel's printf wrote.
         log: the whole requests behind ``accesses``.
     """
@@ -197,10 +225,8 @@ class TraceReport(HasProblems):
     source: str
     unique_sectors: int = 0
     flops: int | None = None
-    barriers: float = 0.0
-    shuffles: float = 0.0
-    products: float = 0.0
-    matrix_loads: float = 0.0
+    by_block: Mapping[str, float] = field(default_factory=dict)
+    sharing: tuple[Sharing, ...] = ()
     printed: str = ""
     log: RequestLog | None = field(default=None, repr=False, compare=False)
 

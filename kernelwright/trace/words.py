@@ -18,13 +18,9 @@ def blocks_of(report: TraceReport) -> str:
 
 def work_of_a_block(report: TraceReport) -> str:
     """Say what a block's warps do together; empty where that is nothing."""
-    figures = {
-        "barriers": report.barriers,
-        "shuffles": report.shuffles,
-        "matrix products": report.products,
-        "ldmatrix": report.matrix_loads,
-    }
-    done = [f"{figure:,.6g} {name}" for name, figure in figures.items() if figure]
+    done = [
+        f"{figure:,.6g} {name}" for name, figure in report.by_block.items() if figure
+    ]
     return f"a block: {', '.join(done)}" if done else ""
 
 

@@ -16,13 +16,14 @@ from small_exercises import (
 
 from autograder import __main__ as command
 from autograder import gates
-from autograder.exercise import Count, Structure
+from autograder.exercise import Structure
 from autograder.grade import grade
 from autograder.judge import Judge
 from autograder.results import Gate
 from autograder.selftest import LANGUAGES
 from autograder.submission import Cells
 from autograder.table import summary
+from autograder.totals import moves
 from autograder.workers import ForkServer
 
 Altered = Callable[[str], Judge]
@@ -69,7 +70,7 @@ sys.meta_path.insert(0, Refusing())
 COUNTED = make_exercise(
     "doubled",
     "cuda",
-    counts=(Count("sectors_per_request", "global", "load", at_most=5, ideal=4),),
+    counts=moves(),
 )
 TRITON = make_exercise(
     "twice",

@@ -22,14 +22,11 @@ from autograder.run import Run
 from autograder.show import CheckResult
 from autograder.submission import Cells
 from autograder.table import plain_table
+from autograder.totals import barriers, moves, shared
 from autograder.traces import NoTrace, Trace, read_trace
 
 GradeBoth = Callable[..., Result]
-COALESCED = tuple(
-    Count("sectors_per_request", "global", op, at_most=4.5, ideal=4.0)
-    for op in ("load", "store")
-)
-COUNTED = replace(KERNEL, counts=COALESCED)
+COUNTED = replace(KERNEL, counts=moves())
 
 
 def launched(block: int, shared: int = 0) -> Exercise:
@@ -61,7 +58,7 @@ def test_a_sound_kernel_that_moves_little_earns_both(judge: Judge) -> None:
     assert result.passed and result.earned == result.possible == 10.0
     assert gate(result, "sound").status == "passed"
     counts = gate(result, "counts")
-    assert "global loads: 2.5 sectors a request (ideal 4)" in counts.message
+    assert "global loads: 160 bytes (ideal 160)" in counts.message
     assert part_words(result, "counts") == "passed, ideal"
     shown = repr(CheckResult(result, 7))
     assert "moves what it should: global loads" in shown and "not checked" not in shown
@@ -181,8 +178,10 @@ def test_it_moves_too_much_and_is_right_all_the_same(judge: Judge) -> None:
     assert result.words == "correct, moves too much"
     parts = {part.name: part.earned for part in result.parts}
     assert parts == {"correct": 7.5, "counts": 0.0}
-    assert "sectors a request; the ideal is 4" in result.message
-    assert "line 6" in result.message
+    assert (
+        "line 6: the global loads take 2,048 bytes in all, 4 times the ideal 512 "
+        "(at most 538 earn the points): 16 sectors a request, where 4 would do."
+    ) in result.message
     assert part_words(result, "counts").startswith("failed: ")
     _shown_everywhere(result)
 
@@ -206,16 +205,16 @@ _SANDBOX = {"name": "test", "trusted": True, "detail": "", "words": "test"}
 
 def test_barriers_and_bytes_are_counted(judge: Judge) -> None:
     counts = (
-        Count("barriers", "shared", "store", at_most=1, ideal=0),
-        Count("bytes", "global", "load", at_most=132, ideal=132),
-        Count("wavefronts_per_request", "shared", "load", at_most=1, ideal=1),
+        barriers(0.5, 1),
+        Count("bytes", "global", "load"),
+        *shared(1, 1),
     )
     body = "int i = threadIdx.x;\n__syncthreads();\nif (i < n) out[i] = 2 * x[i];"
     exercise = replace(launched(128), counts=counts)
     result = judge.grade(exercise, Cells({"doubled": cell(body)}))
     assert result.passed, result.message
     message = gate(result, "counts").message
-    assert "barriers a block: 1 (ideal 0)" in message
+    assert "barriers a block: 1 (ideal 0.5)" in message
     assert "global loads: 132 bytes" in message and "no shared loads" in message
     twice = body.replace("__syncthreads();", "__syncthreads(); __syncthreads();")
     result = judge.grade(exercise, Cells({"doubled": cell(twice)}))
@@ -223,24 +222,18 @@ def test_barriers_and_bytes_are_counted(judge: Judge) -> None:
 
 
 def test_lanes_that_rest_are_counted(judge: Judge) -> None:
-    counts = (Count("lanes_per_request", "global", "store", at_least=20, ideal=32),)
-    exercise = replace(
-        launched(128), counts=counts, cases=(Case("n = 128", {"n": 128}),)
-    )
-    body = "int i = threadIdx.x;\nif (i < n) out[i] = 2 * x[i];"
-    result = judge.grade(exercise, Cells({"doubled": cell(body)}))
-    assert result.passed, result.message
-    assert "32 active lanes a request (ideal 32)" in gate(result, "counts").message
-    # The same values by every other lane at a time.
+    exercise = replace(launched(128), cases=(Case("n = 128", {"n": 128}),))
+    # The same values by every fourth lane at a time: no sector is touched twice.
     body = (
-        "int i = threadIdx.x;\nfor (int k = 0; k < 2; ++k)\n"
-        "if (i < n && i % 2 == k) out[i] = 2 * x[i];"
+        "int i = threadIdx.x;\nfor (int k = 0; k < 4; ++k)\n"
+        "if (i < n && i % 32 / 8 == k) out[i] = 2 * x[i];"
     )
     result = judge.grade(exercise, Cells({"doubled": cell(body)}))
-    assert result.earned == 7.5 and "line 6: the global stores have 16 active" in (
-        result.message
-    ), result.message
-    assert "at least 20 earn the points" in result.message
+    assert result.earned == 7.5
+    assert (
+        "line 6: the global stores take 16 requests in all, 4 times the ideal 4 "
+        "(at most 7.6 earn the points): on average 8 active lanes a request. Let all"
+    ) in result.message
 
 
 def test_the_same_seed_gives_the_same_words(judge: Judge) -> None:
@@ -254,7 +247,7 @@ def test_the_same_seed_gives_the_same_words(judge: Judge) -> None:
 
 
 TRITON = replace(
-    make_exercise(counts=(Count("bytes", "global", "load", at_most=140, ideal=132),)),
+    make_exercise(counts=moves()),
     prelude="import torch\nimport kernelwright as kw\n"
     "import triton\nimport triton.language as tl\n",
 )
@@ -340,7 +333,7 @@ def test_what_the_emulator_cannot_run_is_not_checked_on_a_gpu(
     made, trace = sound.check_sound(run, None)  # type: ignore[arg-type]
     assert (made.status, trace) == ("not checked", None)
     assert made.message == "the emulator cannot run it: line 9: no TMA here"
-    assert check_counts(COUNTED, trace).status == "not checked"
+    assert check_counts(run, trace).status == "not checked"
 
 
 class _Run:
@@ -361,7 +354,7 @@ def test_without_a_trace_nothing_is_passed(
         assert result.words == "not sound" and result.earned == 0.0
         assert "no trace of the grader's" in result.message
     # Nothing moved, says the worker: then nothing can have been written.
-    empty = {"ok": True, "lines": [], "problems": [], "by_block": {}, "launches": 1}
+    empty = {"ok": True, **_answer()}
     monkeypatch.setattr(sound, "_ask", lambda *a: empty)
     result = judge.grade(COUNTED, Cells({"doubled": RIGHT_KERNEL}))
     assert "The trace saw no global loads" in result.message
@@ -377,14 +370,15 @@ def _line(**changes: object) -> dict[str, object]:
 
 def _answer(*lines: object, **changes: object) -> dict[str, Any]:
     said = {"lines": list(lines), "problems": [], "by_block": {}, "launches": 1}
+    said["sharing"] = []
     return {**said, **changes}
 
 
 def test_a_trace_is_read_from_plain_numbers_only() -> None:
     trace = read_trace(_answer(_line(), _line(op="async copy", sectors=2)))
-    assert trace.total("sectors_per_request", "global", "load") == 2.5
+    assert trace.total("moved", "global", "load") == 32 * (8 + 2)
     assert trace.total("bytes", "global", "store") is None
-    assert trace.worst("sectors_per_request", "global", "load") == 4
+    assert trace.worst("moved", "global", "load") == 4
     assert isinstance(trace, Trace)
     for bad in (
         _answer(_line(requests=-1)),
@@ -398,6 +392,7 @@ def test_a_trace_is_read_from_plain_numbers_only() -> None:
         _answer(by_block={"barriers": "0"}),
         _answer(by_block={"shuffles": -1.0}),
         _answer(by_block=[0.0]),
+        _answer(sharing=[{"buffer": "x", "op": "load", "threads": 2.5}]),
         _answer(*[_line()] * 2000),
         {},
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autograder.exercise import Case, Count, Exercise, Output, Problem
+from autograder.exercise import Case, Exercise, Output, Problem
 from autograder.exercises.softmax.shared import (
     PRELUDE,
     TOLERANCE,
@@ -14,6 +14,7 @@ from autograder.exercises.softmax.shared import (
     softmax,
     timed,
 )
+from autograder.totals import moves
 
 HALF = torch.float16
 PIECE = 4096  # columns of one program, as the stub says
@@ -30,11 +31,6 @@ def _long_problem(case: Case, generator: torch.Generator) -> Problem:
     x = _draw_long(case, generator)
     return Problem({"x": x}, {"out": Output(tuple(x.shape), case.dtype)})
 
-
-# 2 rows of 8,192 floats, two pieces each: read twice, and a pair for each piece, which
-# both programs of the row read.
-_LONG_BYTES = 2 * 8192 * 4
-_PAIRS = 2 * 2 * 2 * 4
 
 SOFTMAX_LONG_ROWS = Exercise(
     id="softmax_long_rows",
@@ -79,22 +75,8 @@ SOFTMAX_LONG_ROWS = Exercise(
         "pieces), and ROOM=triton.next_power_of_2(pieces).",
     ),
     onward="Few rows and many pieces, or many rows and none: where would you change?",
-    counts=(
-        Count(
-            "bytes",
-            "global",
-            "load",
-            at_most=1.05 * 2 * _LONG_BYTES,
-            ideal=2 * _LONG_BYTES + 2 * _PAIRS,
-        ),
-        Count(
-            "bytes",
-            "global",
-            "store",
-            at_most=1.05 * _LONG_BYTES,
-            ideal=_LONG_BYTES + _PAIRS,
-        ),
-    ),
+    # And a few pairs of a maximum and a total.
+    counts=moves(2),
     structure=(in_triton("tl.max", "tl.sum"),),
     speed=timed(4096, 65536, {"bronze": 0.35, "silver": 0.48, "gold": 0.58}),
     prelude=PRELUDE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autograder.exercise import Count, Exercise, Structure
+from autograder.exercise import Exercise, Structure
 from autograder.exercises.softmax.shared import (
     TOLERANCE,
     block_problem,
@@ -10,6 +10,7 @@ from autograder.exercises.softmax.shared import (
     softmax,
     timed,
 )
+from autograder.totals import barriers, moves
 
 SOFTMAX_ONLINE = Exercise(
     id="softmax_online",
@@ -59,14 +60,7 @@ SOFTMAX_ONLINE = Exercise(
     ),
     onward="Two exponentials for each element, where three sweeps need one. When is "
     "the third sweep cheaper?",
-    counts=(
-        # 4 x 1,024 floats, read twice and written once.
-        Count("bytes", "global", "load", at_most=1.02 * 32_768, ideal=32_768),
-        Count("bytes", "global", "store", at_most=1.02 * 16_384, ideal=16_384),
-        Count("sectors_per_request", "global", "load", at_most=4.5, ideal=4.0),
-        Count("sectors_per_request", "global", "store", at_most=4.5, ideal=4.0),
-        Count("barriers", "shared", "store", at_most=2, ideal=1),
-    ),
+    counts=(*moves(2), barriers(1, 2)),
     structure=(
         Structure(
             holds=("SHFL",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autograder.exercise import Count, Exercise
+from autograder.exercise import Exercise
 from autograder.exercises.softmax.shared import (
     PRELUDE,
     TOLERANCE,
@@ -14,9 +14,9 @@ from autograder.exercises.softmax.shared import (
     softmax,
     timed,
 )
+from autograder.totals import moves
 
 HALF = torch.float16
-_ROW_BYTES = 8 * 512 * 4  # 8 rows of 512 floats
 
 SOFTMAX_TRITON = Exercise(
     id="softmax_triton",
@@ -61,10 +61,7 @@ SOFTMAX_TRITON = Exercise(
         "BLOCK=triton.next_power_of_2(columns)).",
     ),
     onward="How many registers does a row of 16,384 take from each of 512 threads?",
-    counts=(
-        Count("bytes", "global", "load", at_most=1.05 * _ROW_BYTES, ideal=_ROW_BYTES),
-        Count("bytes", "global", "store", at_most=1.05 * _ROW_BYTES, ideal=_ROW_BYTES),
-    ),
+    counts=moves(),
     structure=(in_triton("tl.max", "tl.sum"),),
     speed=timed(16384, 8192, {"bronze": 0.60, "silver": 0.80, "gold": 0.92}),
     prelude=PRELUDE,

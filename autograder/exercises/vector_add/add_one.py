@@ -15,7 +15,7 @@ from autograder.exercise import (
     Problem,
     Tolerance,
 )
-from autograder.exercises.vector_add.shared import COALESCED
+from autograder.totals import moves
 
 
 def exact_launch(n: int) -> Launch:
@@ -72,5 +72,5 @@ ADD_ONE = Exercise(
         "assign to `out[i]`.",
     ),
     onward="Launch it with one thread too few, and look at the last element.",
-    counts=COALESCED,
+    counts=moves(),
 )

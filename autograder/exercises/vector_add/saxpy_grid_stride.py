@@ -22,10 +22,10 @@ from autograder.exercise import (
 )
 from autograder.exercises.vector_add.shared import (
     CASES,
-    COALESCED,
     THREADS,
     timed,
 )
+from autograder.totals import moves
 
 
 def fixed_launch(n: int) -> Launch:
@@ -90,6 +90,6 @@ SAXPY = Exercise(
         "blockDim.x + threadIdx.x; i < n; i += stride) { ... }`",
     ),
     onward="Launch it with one block of one thread. It is right: how slow is it?",
-    counts=COALESCED,
+    counts=moves(),
     speed=timed({"bronze": 0.40, "silver": 0.65, "gold": 0.85}),
 )

@@ -11,7 +11,6 @@ from autograder.drawing import draw_vector, rounded, tensor, vector_case
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Exercise,
     Output,
     Outputs,
@@ -20,6 +19,7 @@ from autograder.exercise import (
 )
 from autograder.exercises.vector_add.saxpy_grid_stride import fixed_launch
 from autograder.exercises.vector_add.shared import CASES
+from autograder.totals import moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:
@@ -77,8 +77,5 @@ SCALE_OFFSET = Exercise(
         "owner, and a warp's 32 loads stand side by side.",
     ),
     onward="Trace it with chunks that are rounded up: why does a warp mind? Chapter 2.",
-    counts=(
-        Count("sectors_per_request", "global", "load", at_most=8.0, ideal=4.0),
-        Count("sectors_per_request", "global", "store", at_most=8.0, ideal=4.0),
-    ),
+    counts=moves(),
 )

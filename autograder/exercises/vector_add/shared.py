@@ -15,7 +15,6 @@ from autograder.drawing import draw_pair, tensor, vector_case
 from autograder.exercise import (
     Arguments,
     Case,
-    Count,
     Launch,
     Output,
     Outputs,
@@ -37,11 +36,6 @@ def timed(bands: dict[str, float]) -> Speed:
     )
 
 
-# A warp of 32 threads reads 32 neighbouring floats: 128 bytes, four 32-byte sectors.
-COALESCED = tuple(
-    Count("sectors_per_request", "global", op, at_most=4.5, ideal=4.0)
-    for op in ("load", "store")
-)
 # A prime of several blocks first: there every known mistake shows a face of its own.
 SIZES = (1009, 257, 255, 33, 31, 1, 0)
 CASES = (

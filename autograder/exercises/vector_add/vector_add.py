@@ -5,12 +5,12 @@ from __future__ import annotations
 from autograder.exercise import Exercise, Tolerance
 from autograder.exercises.vector_add.shared import (
     CASES,
-    COALESCED,
     add_problem,
     add_reference,
     covering_launch,
     timed,
 )
+from autograder.totals import moves
 
 VECTOR_ADD = Exercise(
     id="vector_add",
@@ -38,7 +38,7 @@ VECTOR_ADD = Exercise(
         "`int i = ...;` then `if (i < n) { ... }` with the addition inside the braces.",
     ),
     onward="Time it against torch.add with kw.bench: who is faster, and why?",
-    counts=COALESCED,
+    counts=moves(),
     # One element a thread has its own ceiling, 0.81 on an H200; the ladder goes on.
     speed=timed({"bronze": 0.40, "silver": 0.60, "gold": 0.75}),
 )

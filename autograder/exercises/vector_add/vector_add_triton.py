@@ -10,6 +10,7 @@ from autograder.exercises.vector_add.shared import (
     add_reference,
     timed,
 )
+from autograder.totals import moves
 
 VECTOR_ADD_TRITON = Exercise(
     id="vector_add_triton",
@@ -41,6 +42,9 @@ VECTOR_ADD_TRITON = Exercise(
         "`n` is 0.",
     ),
     onward="Try BLOCK=256 and BLOCK=4096 on a GPU. Does the time care?",
+    counts=moves(),
+    # Of several programs.
+    counted=-1,
     structure=(
         Structure(
             holds=("triton.jit", "tl.load", "tl.store"),

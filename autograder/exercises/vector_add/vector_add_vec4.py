@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autograder.drawing import vector_case
-from autograder.exercise import Count, Exercise, Launch, Structure, Tolerance
+from autograder.exercise import Exercise, Launch, Structure, Tolerance
 from autograder.exercises.vector_add.shared import (
     CASES,
     add_problem,
@@ -11,6 +11,7 @@ from autograder.exercises.vector_add.shared import (
     covering_launch,
     timed,
 )
+from autograder.totals import moves
 
 
 def vector_launch(n: int) -> Launch:
@@ -54,10 +55,9 @@ VECTOR_ADD_VEC4 = Exercise(
         "(n / 4) + thread;` and if `last < n`, add that one element.",
     ),
     onward="Two float4s a thread, both loaded before either is added: does it help?",
-    counts=(
-        Count("sectors_per_request", "global", "load", at_most=16.5, ideal=16.0),
-        Count("sectors_per_request", "global", "store", at_most=16.5, ideal=16.0),
-    ),
+    counts=moves(width=16),
+    # With three elements behind the last four.
+    counted=-1,
     structure=(
         Structure(
             holds=("LDG.E.128", "STG.E.128"),

@@ -13,6 +13,7 @@ from kernelwright.trace.report import (
     Op,
     Problem,
     Request,
+    Sharing,
     Space,
     Triple,
 )
@@ -146,6 +147,7 @@ class TritonReport(HasProblems):
         launches: the launches, in order.
         sources: the text of each file that a line is in.
         extents: of each file the first and last lines of the kernels.
+        sharing: of each launch and parameter, what several programs touched alike.
         log: whole requests, the first of each access.
     """
 
@@ -156,6 +158,7 @@ class TritonReport(HasProblems):
     launches: tuple[Launch, ...]
     sources: Mapping[str, str] = field(repr=False)
     extents: Mapping[str, tuple[tuple[int, int], ...]] = field(repr=False)
+    sharing: tuple[Sharing, ...] = field(default=(), repr=False)
     log: tuple[Kept, ...] = field(default=(), repr=False, compare=False)
 
     @property

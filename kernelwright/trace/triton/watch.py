@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from kernelwright.trace.memory import Buffer
-from kernelwright.trace.report import Op, Problem, Triple
+from kernelwright.trace.report import Op, Problem, Sharing, Triple
 from kernelwright.trace.triton.report import (
     Kept,
     Launch,
     ProgramAccess,
     TritonReport,
 )
+from kernelwright.trace.triton.sharing import Touches
 
 _DID = {"load": "reads", "store": "writes", "atomic": "updates"}
 _MOST_PROBLEMS = 20
@@ -62,11 +63,14 @@ class Watch:
     _sums: dict[Site, _Sums] = field(default_factory=dict)
     _log: list[Kept] = field(default_factory=list)
     _extents: dict[str, dict[tuple[int, int], None]] = field(default_factory=dict)
+    _touches: dict[tuple[int, Op], Touches] = field(default_factory=dict)
+    _sharing: list[Sharing] = field(default_factory=list)
 
     def launched(
         self, kernel: Callable[..., Any], name: str, buffers: list[Buffer]
     ) -> None:
         """Begin with a launch: from here on its buffers are all there is."""
+        self._end_launch()
         self.launches.append(Launch(name, (0, 0, 0)))
         self._buffers = _outermost(buffers)
         between = zip(self._buffers, self._buffers[1:], strict=False)
@@ -84,6 +88,11 @@ class Watch:
         lines = [line for *_, line in code.co_lines() if line]
         extent = (code.co_firstlineno, max(lines, default=code.co_firstlineno))
         self._extents.setdefault(code.co_filename, {})[extent] = None
+
+    def _end_launch(self) -> None:
+        """Keep what the programs of the last launch had in common."""
+        self._sharing += [touches.sharing() for touches in self._touches.values()]
+        self._touches.clear()
 
     def sized(self, grid: Triple) -> None:
         """Note the grid of the launch that has begun."""
@@ -114,6 +123,10 @@ class Watch:
             self._note(place, op, buffer, width, program, lanes)
             if lanes.outside.size:
                 self._outside(place, op, buffer, lanes.outside, program)
+            if op != "atomic" and lanes.inside.size:
+                key = int(number), op
+                touches = self._touches.setdefault(key, Touches(buffer, op))
+                touches.add(lanes.inside, width, program, place[1])
             self._written(place, op, int(number), width, lanes.inside, program)
         if not self._buffers and on.any():
             self._no_tensor(place, op, int(on.sum()), program)
@@ -275,6 +288,7 @@ class Watch:
         self, name: str, sources: Mapping[str, str] | None = None
     ) -> TritonReport:
         """Return all that was seen."""
+        self._end_launch()
         files = dict.fromkeys(
             [*self._extents, *(site[0] for site in self._sums if site[0])]
         )
@@ -294,6 +308,7 @@ class Watch:
             launches=tuple(self.launches),
             sources=texts,
             extents={file: tuple(own) for file, own in self._extents.items()},
+            sharing=tuple(self._sharing),
             log=tuple(self._log),
         )
 

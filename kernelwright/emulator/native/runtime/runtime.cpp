@@ -12,4 +12,5 @@
 #include "trace_loops.cpp"
 #include "trace_requests.cpp"
 #include "trace_shadow.cpp"
+#include "trace_sharing.cpp"
 #include "trace_sync.cpp"

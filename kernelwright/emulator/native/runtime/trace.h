@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "state.h"
@@ -102,9 +104,25 @@ struct TraceResult {
     const LogRow* log;
     const ProblemRow* problems;
     uint64_t site_count, log_count, problem_count;
-    uint64_t barriers;  // of all blocks together
     uint64_t static_low, dynamic_low;
-    uint64_t shuffles, products, matrix_loads;  // of all warps together
+    const uint64_t* operations;  // by their number; of all warps together
+};
+
+// One thread that touched a watched word of a region. Python knows this layout.
+struct SharingRow {
+    uint64_t address;
+    uint64_t block;
+    uint32_t thread;
+    uint32_t op;
+};
+
+// Who touched the same words of one region. Python knows this layout.
+struct SharingResult {
+    const SharingRow* rows;
+    uint64_t row_count;
+    uint64_t met_from;      // the first row of the place where stores met
+    uint64_t pc, other_pc;  // of two stores of different threads that met
+    uint64_t address;       // where; 0 if none did
 };
 
 // Who touched a word, and when: `who` is the block's number in this launch (from 1) and
@@ -142,6 +160,25 @@ class Published {
     std::vector<Step> steps;  // both rise
 };
 
+// Who loads and stores the same: of a region a few words are watched, at both ends and
+// between, and then the lowest that a second thread stored to.
+struct Sharing {
+    static constexpr unsigned kFixed = 5;
+    struct Watched {
+        uint64_t word = ~0ull;
+        uint32_t bytes =
+            1;  // of the word's four; what has smaller elements is told apart
+        std::unordered_set<uint32_t> loaded, stored;  // by whom, as in Touch
+    };
+    Watched words[kFixed + 1];
+    std::vector<SharingRow> rows;
+    uint64_t pc = 0, other_pc = 0;
+    std::atomic_flag lock = ATOMIC_FLAG_INIT;
+
+    explicit Sharing(uint64_t count);
+    bool watches(uint64_t word) const;
+};
+
 struct Trace {
     TraceSpec spec;
     std::vector<Region> regions;
@@ -149,6 +186,7 @@ struct Trace {
     std::vector<uint8_t> tls_kind;
     std::vector<Cell*> cells;        // a shadow for each region, mapped and not touched
     std::vector<uint32_t*> sectors;  // a bit for each 32-byte sector that was touched
+    std::vector<std::unique_ptr<Sharing>> sharing;  // of each region
     std::vector<struct Tracer*> tracers;
     // What each block published: behind a fence, and then an atomic. And what it would
     // have, had its fences of block scope been wider. Other workers read it.
@@ -325,7 +363,7 @@ struct Tracer {
     bool block_scope = false;  // likewise: it is an atomic for its own block only
     uint64_t destination = 0;  // of the asynchronous load to come
     uint64_t order = 0;
-    uint64_t barriers = 0, shuffles = 0, products = 0, matrix_loads = 0;
+    uint64_t operations[KWEMU_OPERATION_COUNT] = {};
     Cell* shared_cells = nullptr;
     size_t shared_words = 0;
     Pending pending{};
@@ -402,6 +440,9 @@ struct Tracer {
     int find_region(uint64_t address, unsigned width);
     void touch(Cell* cells, uint64_t address, uint64_t offset, unsigned width,
                unsigned op, uint64_t pc, int place, bool of_block);
+    uint64_t pc_of(const Touch& before) const;
+    void share(const Touch& before, bool again, uint64_t word, unsigned mask,
+               unsigned op, uint64_t pc, int place);
     bool ordered(const Touch& before) const;
     bool ordered_but_for_scope(const Touch& before) const;
     bool handed_over(const Touch& before) const;

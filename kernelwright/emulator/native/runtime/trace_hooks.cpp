@@ -205,6 +205,8 @@ Trace* kwemu_trace_new(const TraceSpec* spec) {
                   : static_cast<Cell*>(shadow(words_of(region) * sizeof(Cell))));
         trace->sectors.push_back(
             plain ? nullptr : static_cast<uint32_t*>(shadow(sector_words(region) * 4)));
+        uint64_t words = (region.high + 3) / 4 - region.low / 4;
+        trace->sharing.push_back(std::make_unique<Sharing>(plain ? 0 : words));
     }
     return trace;
 }
@@ -226,10 +228,9 @@ void kwemu_trace_result(Trace* trace, unsigned number, TraceResult* result) {
         tracer.rows.push_back(site.row);
         tracer.rows.back().uneven = tracer.flow.is_uneven(site.node);
     }
-    *result = {tracer.rows.data(), tracer.log.data(), tracer.problems.data(),
-               tracer.rows.size(), tracer.log.size(), tracer.problems.size(),
-               tracer.barriers,    tracer.static_low, tracer.dynamic_low,
-               tracer.shuffles,    tracer.products,   tracer.matrix_loads};
+    *result = {tracer.rows.data(), tracer.log.data(),  tracer.problems.data(),
+               tracer.rows.size(), tracer.log.size(),  tracer.problems.size(),
+               tracer.static_low,  tracer.dynamic_low, tracer.operations};
 }
 
 uint64_t kwemu_trace_unique_sectors(Trace* trace, unsigned region) {

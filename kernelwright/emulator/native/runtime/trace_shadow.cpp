@@ -62,8 +62,7 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
                     // Somebody did come by, with an asynchronous copy that is under way.
                     if (current && (cell.write.meta & mask & ~written)) {
                         row.other_op = kAsyncStore;
-                        row.other_pc = (cell.write.meta >> kPcShift) + text_begin -
-                                       worker->launch->spec.load_address;
+                        row.other_pc = pc_of(cell.write);
                     }
                     report(row);
                 }
@@ -83,6 +82,12 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
             conflicted = true;
             race(cell.write, cell.write.meta & kAtomicBit ? kAtomic : kStore, address,
                  width, op, pc, place);
+        }
+        // An atomic is meant to meet others.
+        if (!shared && !atomic) {
+            bool again = op == kStore && (written & mask) && cell.write.who != who;
+            if (again || trace->sharing[place]->watches(at >> 2))
+                share(cell.write, again, at >> 2, mask, op, pc, place);
         }
         if (writes(op)) {
             const Touch* reader = nullptr;
@@ -115,12 +120,16 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
     }
 }
 
+// Where that was done, relative to the load address.
+uint64_t Tracer::pc_of(const Touch& before) const {
+    return (before.meta >> kPcShift) + text_begin - worker->launch->spec.load_address;
+}
+
 void Tracer::race(const Touch& before, unsigned before_op, uint64_t address,
                   unsigned width, unsigned op, uint64_t pc, int place) {
     if (wounded) return;
     ProblemRow row = problem(kRace, address, width, op, pc, place);
-    row.other_pc =
-        (before.meta >> kPcShift) + text_begin - worker->launch->spec.load_address;
+    row.other_pc = pc_of(before);
     row.other_thread = before.who & 1023;
     row.other_block = trace->blocks[(before.who >> 10) - 1];
     row.other_op = before_op;

@@ -22,7 +22,7 @@ struct Turn {
 // Every thread of the block that has not returned is here.
 void Tracer::barrier() {
     settle();
-    ++barriers;
+    ++operations[KWEMU_BARRIER];
     unsigned missing = kNobody, waiting = kNobody;
     for (unsigned warp = 0; warp * 32 < worker->threads; ++warp) {
         unsigned left = worker->threads - warp * 32;
@@ -161,9 +161,7 @@ void Tracer::take_notice(unsigned thread) {
 void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
                      int line) {
     settle();
-    if (operation == KWEMU_SHUFFLE || operation == KWEMU_GROUP_FOLD) ++shuffles;
-    if (operation == KWEMU_MMA) ++products;
-    if (operation == KWEMU_LDMATRIX) ++matrix_loads;
+    if (operation > 0 && operation < KWEMU_OPERATION_COUNT) ++operations[operation];
     unsigned first = warp * 32;
     unsigned there =
         worker->threads - first >= 32 ? ~0u : (1u << (worker->threads - first)) - 1;

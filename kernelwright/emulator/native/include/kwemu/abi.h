@@ -3,6 +3,8 @@
 #ifndef KWEMU_ABI_H
 #define KWEMU_ABI_H
 
+#include "operations.h"
+
 // The caller's line as a default argument: right even where the optimiser merges or
 // duplicates calls, which a return address is not.
 #define KWEMU_LINE int line = __builtin_LINE()
@@ -10,21 +12,6 @@
 // A value that stays the same for the whole life of a CUDA thread: the compiler may ask
 // once and keep the answer, also across barriers.
 #define KWEMU_CONSTANT noexcept __attribute__((const))
-
-enum kwemu_operation {
-    KWEMU_SYNCWARP = 1,
-    KWEMU_SHUFFLE,
-    KWEMU_VOTE,
-    KWEMU_MATCH,
-    KWEMU_REDUCE,
-    KWEMU_MMA,
-    KWEMU_LDMATRIX,
-    KWEMU_GROUP,
-    KWEMU_BARRIER,
-    KWEMU_ACTIVEMASK,
-    KWEMU_FRAGMENT,    // a fragment's load or store
-    KWEMU_GROUP_FOLD,  // a group's reduce or scan, which a GPU makes of shuffles
-};
 
 // The runtime's own names are hidden; these are what a module and Python see.
 #pragma GCC visibility push(default)
