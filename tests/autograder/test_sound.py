@@ -348,6 +348,7 @@ class _Run:
 def test_without_a_trace_nothing_is_passed(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    judge.unfit("CUDA C++")  # before what it would be asked with is replaced
     for answer in ({"ok": True}, {"ok": True, "lines": [], "problems": 3}):
         monkeypatch.setattr(sound, "_ask", lambda *a, _answer=answer: _answer)
         result = judge.grade(COUNTED, Cells({"doubled": RIGHT_KERNEL}))
