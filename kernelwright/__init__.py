@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 # workers must not have.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
-from kernelwright import cuda
+from kernelwright import cpp, cuda
 from kernelwright.device import Device, device
 from kernelwright.errors import (
     ArgumentError,
@@ -66,6 +66,7 @@ __all__ = [
     "TraceProblem",
     "bench",
     "cdiv",
+    "cpp",
     "cuda",
     "device",
     "peak_memory",

@@ -121,5 +121,7 @@ def _plain(parameters: str) -> str:
     types = []
     for parameter in filter(str.strip, parameters.split(",")):
         text = re.sub(r"\b(?:std::)?size_t\b", "unsigned long", parameter)
-        types.append(re.sub(r"\w+\s*$", "", _FIXED.sub(fixed, text)).strip())
+        kind = re.sub(r"\w+\s*$", "", _FIXED.sub(fixed, text))
+        # The compiler's own order: float const*.
+        types.append(re.sub(r"^\s*const\b([^*]*)", r"\1 const", kind).strip())
     return ", ".join(types)

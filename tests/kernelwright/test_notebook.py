@@ -46,6 +46,16 @@ def test_a_cell_binds_its_kernels(shell: InteractiveShell) -> None:
     assert result.result == [0.0] * 4 + [2.5] * 6
 
 
+def test_a_cell_of_cpp_binds_its_functions(shell: InteractiveShell) -> None:
+    assert shell.run_cell(
+        '%%cpp\nextern "C" void one(int* out) { out[0] = 1; }\n'
+    ).success
+    run = "import torch\nout = torch.zeros(1, dtype=torch.int32)\none(out)\nout.item()"
+    assert shell.run_cell(run).result == 1
+    # As the grader counts lines: the magic's is the first.
+    assert shell.user_ns["one"].source.startswith("\n")
+
+
 def test_an_error_names_the_cell_s_own_line(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:
