@@ -22,6 +22,7 @@ from autograder.exercise import (
 )
 from autograder.judge import Judge
 from autograder.submission import Cells
+from autograder.worker import landlock
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:
@@ -182,3 +183,20 @@ def test_an_operation_that_does_the_exercise_is_seen(judge: Judge) -> None:
     return every[me - 1] * weight * by
 """
     fails(graded(judge, BEGIN + gathered), "Send it to the neighbour alone.")
+
+
+def test_ranks_reach_each_other_and_nobody_else(judge: Judge) -> None:
+    there = """    import socket
+    socket.create_connection(("192.0.2.1", 80), timeout=1)
+"""
+    result = graded(judge, BEGIN + there + RIGHT.removeprefix(BEGIN))
+    fails(result, "OSError: [Errno 101] Network is unreachable")
+
+
+@pytest.mark.skipif(landlock.version() < 4, reason="nothing here forbids to connect")
+def test_without_a_network_of_its_own_the_machine_is_told_of(judge: Judge) -> None:
+    request = {"op": "prepare", "prelude": "", "cells": [], "name": "f"}
+    with judge.server.spawn(private=False, loopback=True) as worker:
+        answer, _ = worker.ask({**request, "entry": "ranks"}, deadline_s=20)
+    assert answer["kind"] == "toolchain"
+    assert "this machine gives workers no network of their own" in answer["message"]
