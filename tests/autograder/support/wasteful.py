@@ -24,16 +24,17 @@ def by_blocks(exercise: Exercise, rounds: str) -> str:
     """Return the answer with each block doing ``all`` blocks' work, or two's."""
     code, name, parameters, body = _parts(exercise)
     # A helper that asks for its block is told.
-    code = re.sub(r"\bfetch\((?=half)", "fetch(uint3 blockIdx, ", code)
-    body = re.sub(r"\bfetch\((?!int)(?=stages)", "fetch(which, ", body)
-    body = re.sub(r"\bcorner\(", "corner(which, ", body)
-    code = re.sub(r"\bcorner\(int m", "corner(uint3 blockIdx, int m", code)
+    for helper in ("fetch", "corner"):
+        if re.search(rf"\b{helper}\(", code):
+            code = re.sub(rf"\b{helper}\((?=half|int)", f"{helper}(uint3 which, ", code)
+            body = re.sub(rf"\b{helper}\(", f"{helper}(which, ", body)
+    code, body = (part.replace("blockIdx", "which") for part in (code, body))
     count = "gridDim.x * gridDim.y"
     return _launched(
         code,
         name,
         parameters,
-        body.replace("blockIdx", "which"),
+        body,
         "uint3 which",
         f"""unsigned own = blockIdx.x + gridDim.x * blockIdx.y;
     for (unsigned turn = 0; turn < {_ROUNDS[rounds].format(count=count)}; ++turn) {{
