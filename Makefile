@@ -45,7 +45,7 @@ update: learn ## carry your exercises over into a newer edition of the notebooks
 	$(PY) -m autograder.authoring update
 
 ##@ Develop
-.PHONY: test book notebooks mistakes bench lint format release nbval
+.PHONY: test book notebooks mistakes mutants bench lint format release nbval
 test: dev ## run every test that this machine can (PYTEST=… for its options)
 	$(PY) -m pytest $(PYTEST)
 
@@ -60,6 +60,11 @@ mistakes: dev ## run the known mistakes and keep what they put out (ONLY=…)
 
 release: dev ## write the student edition: no solutions, no answers
 	$(PY) -m autograder.authoring release
+
+mutants: dev ## grade generic mutants of the answers (ONLY=… SAMPLE=n JOBS=n)
+	@$(PY) -m autograder.authoring mutants \
+	  $(if $(ONLY),--only "$(ONLY)") $(if $(SAMPLE),--sample $(SAMPLE)) \
+	  $(if $(JOBS),--jobs $(JOBS))
 
 bench: learn ## time the solutions on this machine (ONLY=stem CHECK=1)
 	$(PY) -m benchmarks $(ONLY) $(if $(CHECK),--check)

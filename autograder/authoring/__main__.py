@@ -9,6 +9,7 @@ from pathlib import Path
 
 from autograder.authoring.chapters import ChapterError, chapter_files
 from autograder.authoring.mistakes import MistakeError, record_of
+from autograder.authoring.mutation import MutationError, run_mutants
 from autograder.authoring.notebooks import (
     Edition,
     Written,
@@ -23,9 +24,15 @@ from autograder.authoring.results import ResultsError
 from autograder.authoring.runs import run_notebooks
 from autograder.authoring.update import update_notebook
 from autograder.exercises import all_exercises
+from autograder.grade import select
 from autograder.judge import Judge
 from autograder.prints import path_of
+from autograder.submission import References
 
+_ERRORS = (
+    *(ChapterError, RegionError, ResultsError, ReleaseError),
+    *(MistakeError, MutationError),
+)
 _SAYS = {
     "written": "written",
     "edited": "holds your edits: left alone (`make update` carries them over)",
@@ -126,6 +133,11 @@ def _mistakes(arguments: argparse.Namespace, edition: Edition) -> int:
     return 1 if failed else 0
 
 
+def _mutants(arguments: argparse.Namespace, edition: Edition) -> int:
+    exercises = select(arguments.only, References())
+    return run_mutants(exercises, sample=arguments.sample, jobs=arguments.jobs)
+
+
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Edition], int]] = {
     "notebooks": _notebooks,
     "check": _check,
@@ -134,6 +146,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Edition], int]] = {
     "release": _release,
     "nbval": _nbval,
     "mistakes": _mistakes,
+    "mutants": _mutants,
 }
 
 
@@ -150,6 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         "release": "write the student edition: no solutions, answers, hidden cases",
         "mistakes": "run the known mistakes and write what they put out",
         "nbval": "run every notebook, untouched and solved",
+        "mutants": "grade generic mutants of the answers: none may earn full points",
     }
     for name, words in helps.items():
         one = commands.add_parser(name, help=words)
@@ -165,6 +179,10 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--only", default="", help="a chapter or an exercise")
         if name in ("solved", "nbval"):
             one.add_argument("--out", type=Path, default=ROOT / "_build/solved")
+        if name == "mutants":
+            one.add_argument("--only", action="append", default=[], help="ONLY=")
+            one.add_argument("--sample", type=int, default=0, help="so many of them")
+            one.add_argument("--jobs", type=int, default=0, help="graders at once")
         if name == "release":
             one.add_argument("--out", type=Path, default=ROOT / "dist/student")
     return parser
@@ -178,7 +196,7 @@ def main(words: list[str] | None = None) -> int:
         command = "check"
     try:
         return _COMMANDS[command](arguments, default_edition())
-    except (ChapterError, RegionError, ResultsError, ReleaseError) as error:
+    except (*_ERRORS, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -55,6 +55,7 @@ class Region:
         text_stub: the region with its holes empty (or broken, for a detective).
         path: the file that holds it.
         first_line: 1-based line of the region's first line of text in that file.
+        filled: from where to where in ``text_solved`` each hole's answer stands.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Region:
     text_stub: str
     path: Path
     first_line: int
+    filled: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -216,6 +218,7 @@ class _Reader:
             text_stub=self._stub(region),
             path=self.path,
             first_line=region.line + 1,
+            filled=tuple(_filled(region)),
         )
         self.region = None
 
@@ -303,6 +306,20 @@ def _joined(region: _Open, stand_in: Callable[[_Hole], list[str]]) -> str:
     for part in region.parts:
         lines += stand_in(part) if isinstance(part, _Hole) else [part]
     return "\n".join(lines).strip("\n")
+
+
+def _filled(region: _Open) -> Iterator[tuple[int, int]]:
+    """Give where the answers stand in the solved text."""
+    solved = [
+        part.answer if isinstance(part, _Hole) else [part] for part in region.parts
+    ]
+    joined = "\n".join(line for lines in solved for line in lines)
+    at = len(joined.strip("\n")) - len(joined.rstrip("\n"))
+    for part, lines in zip(region.parts, solved, strict=True):
+        size = sum(len(line) + 1 for line in lines)
+        if isinstance(part, _Hole):
+            yield max(at, 0), at + size - 1
+        at += size
 
 
 def parse_regions(text: str, path: Path) -> dict[str, Region]:
