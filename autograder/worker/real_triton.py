@@ -55,9 +55,11 @@ def compile_kernels(header: Header) -> Header:
         from triton.compiler.errors import CompilationError
 
         try:
-            found |= _operations(kernel, launch["arguments"], namespace)
+            found |= _operations(kernel, launch, namespace)
         except CompilationError as error:
             return _refused(name, error, namespace)
+        except _OptionRefused as error:
+            return _told(name, str(error))
     return {"ok": True, "operations": sorted(found)[:200]}
 
 
@@ -71,8 +73,12 @@ def _without_interpreter() -> None:
     sys.modules.pop("triton", None)
 
 
+class _OptionRefused(Exception):
+    """The compiler does not take a launch's num_warps, or another option of it."""
+
+
 def _operations(
-    kernel: Any, given: Mapping[str, Any], namespace: Mapping[str, Any]
+    kernel: Any, launch: Mapping[str, Any], namespace: Mapping[str, Any]
 ) -> set[str]:
     """Return what a kernel is made of, as the compiler leaves it without dead code."""
     from triton._C.libtriton import ir
@@ -83,7 +89,7 @@ def _operations(
     types: dict[str, str] = {}
     constants: dict[str, Any] = {}
     for parameter in kernel.params:
-        told = given.get(parameter.name, {})
+        told = launch["arguments"].get(parameter.name, {})
         if parameter.is_constexpr or "type" not in told:
             types[parameter.name] = "constexpr"
             constants[parameter.name] = _value(told, namespace)
@@ -91,7 +97,14 @@ def _operations(
             types[parameter.name] = str(told["type"])
     source = ASTSource(kernel, types, constants)
     backend = make_backend(GPUTarget("cuda", 90, 32))
-    options = backend.parse_options({})
+    asked = launch.get("options", {})
+    try:
+        options = backend.parse_options(asked)
+    except AssertionError as error:
+        given = ", ".join(f"{name}={value}" for name, value in asked.items())
+        raise _OptionRefused(
+            f"{error or 'an option is refused'} (got {given})"
+        ) from None
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
@@ -157,13 +170,17 @@ def told_launch(function: Any, given: Mapping[str, Any]) -> Header:
     """Tell a launch's arguments in plain types, for the compiler to be given."""
     parameters: Iterable[Any] = inspect.signature(function).parameters.values()
     arguments = {p.name: _argument(given.get(p.name, p.default)) for p in parameters}
+    options = {n: v for n in _OPTIONS if type(v := given.get(n)) is int}
     return {
         "kernel": function.__name__[:100],
         "module": str(function.__module__)[:100],
         "arguments": arguments,
+        "options": options,
     }
 
 
+# What a launch says of its compilation, beside the kernel's own parameters.
+_OPTIONS = ("num_warps", "num_stages", "num_ctas")
 _TYPES = {
     **{f"float{n}": f"fp{n}" for n in (16, 32, 64)},
     **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},

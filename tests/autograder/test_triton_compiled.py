@@ -96,6 +96,14 @@ def test_what_only_the_interpreter_takes(judge: Judge, line: str, says: str) -> 
     assert at <= answer["line"] <= at + line.count("\n"), answer
 
 
+@pytest.mark.parametrize("warps", [0, 3, 17])
+def test_a_launch_that_no_gpu_takes(judge: Judge, warps: int) -> None:
+    told = compiled(judge, KERNEL, {**LAUNCH, "options": {"num_warps": warps}})
+    assert "power of 2" in told["message"] and f"num_warps={warps}" in told["message"]
+    told = compiled(judge, KERNEL, {**LAUNCH, "options": {"num_warps": 8}})
+    assert "message" not in told
+
+
 def test_the_line_of_a_helper_is_its_own(judge: Judge) -> None:
     answer = compiled(judge, KERNEL.replace("tl.exp(x)", "tl.expo(x)"))
     assert answer["line"] == 4 and "expo" in answer["message"], answer
