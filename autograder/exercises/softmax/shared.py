@@ -46,6 +46,7 @@ _REGIMES = {
     "filled": "some at the lowest float, and a row of nothing else",
     "warm": "values near 8",
     "flat": "values near 0.1",
+    "spiked": "one far above, in each row elsewhere",
 }
 PRELUDE = (
     "import torch\nimport kernelwright as kw\n"
@@ -91,6 +92,8 @@ def draw_rows(case: Case, generator: torch.Generator) -> torch.Tensor:
         x[-1] = lowest
     elif case.regime == "warm":  # exp stays below 65,504, and a sum of a few does not
         x = 8.0 + 0.8 * x.clamp(-3, 3)
+    elif case.regime == "spiked":  # a place that is passed over is no maximum
+        x += 200.0 * torch.eye(rows, columns)
     elif case.regime == "flat":  # no exponential is small beside the largest
         x = 0.1 + 0.01 * x.clamp(-3, 3)
     else:
