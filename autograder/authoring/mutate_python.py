@@ -6,6 +6,7 @@ A loop of a Triton kernel has no ``break``; one over a range is cut by its bound
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from autograder.authoring.edits import (
@@ -30,6 +31,7 @@ _COMPARISONS = {
 }
 # What a learner reads, and what is never run, is no part of an answer's work.
 _UNREAD = (ast.Raise, ast.JoinedStr, ast.arguments)
+_COMMA = re.compile(r"\s*,\s*")
 _RANGES = ("range", "static_range")
 
 
@@ -183,9 +185,13 @@ class _Editor(ast.NodeVisitor):
         for argument in node.keywords:
             kind = "mask taken out" if argument.arg == "mask" else "argument dropped"
             start, end = self._start(argument), self._end(argument)
-            comma = self.text.rfind(",", self._end(node.func), start)
-            if comma >= 0 and not self.text[comma + 1 : start].strip():
-                self.found.append(Edit(kind, comma, end, ""))
+            before = self.text[:start].rstrip()
+            if before.endswith(","):
+                self.found.append(Edit(kind, len(before) - 1, end, ""))
+            else:  # the first one: with the comma behind it, if there is one
+                behind = _COMMA.match(self.text, end)
+                end = behind.end() if behind else end
+                self.found.append(Edit(kind, start, end, ""))
         self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:

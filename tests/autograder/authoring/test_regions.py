@@ -47,6 +47,16 @@ def test_stub_and_answer_differ_by_the_hole_alone() -> None:
     )
 
 
+def test_where_the_answers_stand_in_the_solved_text() -> None:
+    text = (
+        "// [exercise:k]\n\n// [hole]\nint a;\n\n// [/hole]\nint b;\n"
+        "// [hole]\nint c;\nint d;\n// [/hole]\n\n// [/exercise]\n"
+    )
+    (region,) = parse_regions(text, CU).values()
+    answers = [region.text_solved[low:high] for low, high in region.filled]
+    assert answers == ["int a;\n", "int c;\nint d;"]
+
+
 def test_a_detective_gets_the_broken_code_and_no_word_more() -> None:
     text = (
         "// [exercise:k]\n"
