@@ -54,17 +54,29 @@ def drawn(exercises: Sequence[Exercise], sample: int = 0) -> list[Mutant]:
 
 
 def judge_mutants(
-    exercise: Exercise, chosen: Sequence[Mutant], judges: Sequence[Judge]
+    chosen: Sequence[Mutant], judges: Sequence[Judge]
 ) -> Iterator[Judged]:
-    """Grade mutants of one exercise, in their order.
+    """Grade mutants in their order, those of one exercise side by side.
 
     Raises:
-        MutationError: the answer itself does not earn its points on this machine, or
+        MutationError: an answer itself does not earn its points on this machine, or
             the grader failed.
-        MistakeError: what the exercise's file says of its mutants is not so.
+        MistakeError: what an exercise's file says of its mutants is not so.
     """
+    for _, group in groupby(chosen, key=_exercise_id):
+        yield from _judge_those_of_one(list(group), judges)
+
+
+def _exercise_id(mutant: Mutant) -> str:
+    return mutant.exercise.id
+
+
+def _judge_those_of_one(
+    chosen: Sequence[Mutant], judges: Sequence[Judge]
+) -> Iterator[Judged]:
+    exercise = chosen[0].exercise
     reasons = equivalent(exercise) or {}
-    # Nobody reads what is wrong with a mutant: no known mistake is looked for.
+    # Nobody reads what is wrong with a mutant: no mistake is simulated to name it.
     exercise = replace(exercise, near_misses=())
     (answer,) = grade_many(exercise, [cell_source(exercise, solved=True)], judges[:1])
     if not _is_full(answer):
@@ -108,14 +120,15 @@ def run_mutants(exercises: Sequence[Exercise], *, sample: int, jobs: int) -> int
     chosen = drawn(exercises, sample)
     done: list[Judged] = []
     with judges(jobs) as ready:
-        for _, group in groupby(chosen, key=lambda mutant: mutant.exercise.id):
-            own = list(group)
-            for judged in judge_mutants(own[0].exercise, own, ready):
+        each = judge_mutants(chosen, ready)
+        for name, group in groupby(each, key=lambda one: one.mutant.exercise.id):
+            first = len(done)
+            for judged in group:
                 done.append(judged)
                 _progress(done, len(chosen))
             if sys.stdout.isatty():
                 print(end="\r\x1b[2K")
-            print(_row(own[0].exercise.id, done[-len(own) :]), flush=True)
+            print(_row(name, done[first:]), flush=True)
     print("\n".join(report(done)))
     return int(any(one.fate in ("survives", "stale") for one in done))
 

@@ -11,7 +11,7 @@ from autograder.authoring.mistakes import EQUIVALENT, WRONG, MistakeError, mista
 from autograder.authoring.mutants import Mutant, equivalent, mutants
 from autograder.authoring.mutate_cuda import cuda_edits
 from autograder.authoring.mutate_python import python_edits
-from autograder.authoring.mutation import Judged, drawn, judge_mutants, report
+from autograder.authoring.mutation import drawn, judge_mutants, report
 from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
@@ -194,7 +194,7 @@ def test_a_survivor_and_a_reason_that_is_not_so(
         "autograder.authoring.mutation.equivalent", lambda _: {second.name: "wrong"}
     )
     with judges(1) as ready:
-        done = list(judge_mutants(ADD_ONE, [first, second, survivor], ready))
+        done = list(judge_mutants([first, second, survivor], ready))
     assert [one.fate for one in done] == ["rejected", "stale", "survives"]
     told = "\n".join(report(done))
     assert second.name in told and "x -> x" in told and "33.3%" in told
@@ -212,12 +212,7 @@ def test_results_come_in_the_order_of_the_answers() -> None:
 def test_a_sample_of_the_mutants_earns_no_full_points() -> None:
     """Another sample at each commit, of the exercises whose survivors are explained."""
     explained = [e for e in EXERCISES.values() if equivalent(e) is not None]
-    by_exercise: dict[str, list[Mutant]] = {}
-    for mutant in drawn(explained, 60):
-        by_exercise.setdefault(mutant.exercise.id, []).append(mutant)
-    done: list[Judged] = []
     with judges() as ready:
-        for own in by_exercise.values():
-            done += judge_mutants(own[0].exercise, own, ready)
+        done = list(judge_mutants(drawn(explained, 60), ready))
     bad = [one for one in done if one.fate in ("survives", "stale")]
     assert not bad, "\n".join(report(bad))
