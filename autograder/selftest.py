@@ -9,12 +9,15 @@ holds every answer against a peer that is timed in the same run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from autograder.exercise import (
     Case,
+    Count,
     Exercise,
     Launch,
     Output,
@@ -22,6 +25,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
+from autograder.kinds import kind_of
 from autograder.results import Gate
 from autograder.submission import Cells
 from autograder.totals import moves
@@ -34,9 +38,7 @@ _N = 32
 
 def language_of(exercise: Exercise) -> str:
     """Name what an exercise is written in, as the messages call it."""
-    if exercise.language == "cuda":
-        return "CUDA C++"
-    return "Triton" if "import triton" in exercise.prelude else "Python"
+    return kind_of(exercise).title
 
 
 def unfit_gates(
@@ -55,8 +57,8 @@ def unfit_gates(
     while not unfit.keys() & set(ESSENTIAL):
         passed = judged(exercise, known, unfit)
         bad = [g for g in passed if g.status != "passed" and g.name not in unfit]
-        # Of plain Python there is no trace.
-        bad = [g for g in bad if (language, g.name) != ("Python", "sound")]
+        if not kind_of(exercise).traced:
+            bad = [gate for gate in bad if gate.name != "sound"]
         tries += 1
         if not bad:
             break
@@ -76,39 +78,53 @@ def _not_checked(gate: Gate, language: str) -> Gate:
     return Gate(gate.name, "not checked", message, {"unfit": True})
 
 
-def _twice(language: str, source: str, **declared: Any) -> tuple[Exercise, str]:
+def _twice(source: str, **declared: Any) -> tuple[Exercise, str]:
     """Declare an exercise that asks for ``2 * x``, with an answer that is right."""
-    kernel = language == "cuda"
-
-    def problem(case: Case, generator: torch.Generator) -> Problem:
-        x = torch.randint(-99, 99, (_N,), dtype=torch.int32, generator=generator)
-        out = {"out": Output((_N,), torch.int32)}
-        if kernel:
-            return Problem({"x": x, "out": None}, out, Launch((1,), (_N,)))
-        return Problem({"x": x}, out)
-
     exercise = Exercise(
-        id="selftest",
-        stem="selftest",
-        title="The self-test",
-        kind="warm-up",
-        points=1,
-        language="cuda" if kernel else "python",
-        entry="kernel" if kernel else "function",
-        name="twice",
-        source="autograder/selftest.py",
-        goal="Double it.",
-        requirements=(),
-        problem=problem,
-        reference=lambda arguments: {"out": 2 * torch.as_tensor(arguments["x"]).long()},
-        cases=(Case(f"n = {_N}", {}),),
-        hidden=lambda generator: (),
-        tolerance=Tolerance(factor=1.0),
-        hints=("", "", ""),
-        onward="",
-        **declared,
+        **{
+            "id": "selftest",
+            "stem": "selftest",
+            "title": "The self-test",
+            "kind": "warm-up",
+            "points": 1,
+            "language": "python",
+            "entry": "function",
+            "name": "twice",
+            "source": "autograder/selftest.py",
+            "goal": "Double it.",
+            "requirements": (),
+            "problem": _problem,
+            "reference": lambda given: {"out": 2 * torch.as_tensor(given["x"]).long()},
+            "cases": (Case(f"n = {_N}", {}),),
+            "tolerance": Tolerance(factor=1.0),
+            "hints": ("", "", ""),
+            "onward": "",
+            **declared,
+        }
     )
     return exercise, source
+
+
+def _problem(case: Case, generator: torch.Generator, ranks: int = 1) -> Problem:
+    shape = (_N,) if ranks == 1 else (ranks, _N)
+    x = torch.randint(-99, 99, shape, dtype=torch.int32, generator=generator)
+    return Problem({"x": x}, {"out": Output(shape, torch.int32)}, ranks=ranks)
+
+
+def _kernel(case: Case, generator: torch.Generator) -> Problem:
+    asked = _problem(case, generator)
+    arguments = {**asked.arguments, "out": None}
+    return Problem(arguments, asked.outputs, Launch((1,), (_N,)))
+
+
+def _host(case: Case, generator: torch.Generator) -> Problem:
+    return replace(_kernel(case, generator), launch=None)
+
+
+def _clocked(case: Case, generator: torch.Generator) -> Problem:
+    asked = _problem(case, generator)
+    outputs = {"out": Output((_N,), torch.int64)}
+    return replace(asked, outputs=outputs, cycles=4 * _N)
 
 
 # A loop to a bound that is a tensor, where numpy and Triton's interpreter disagreed; a
@@ -129,24 +145,66 @@ def twice(x):
     _twice[(1,)](x, out, len(x), SIZE=32)
     return out
 """
+# Without a group's processes and their connections no rank is met.
+_RANKS = """
+def twice(x):
+    dist.all_reduce(x.clone())
+    return 2 * x
+"""
+_CIRCUIT = """
+class twice(wiring.Component):
+    def __init__(self):
+        item = stream.Signature(signed(32))
+        super().__init__({"x": In(item), "out": Out(item)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += [
+            self.out.payload.eq(self.x.payload << 1),
+            self.out.valid.eq(self.x.valid),
+            self.x.ready.eq(self.out.ready),
+        ]
+        return m
+"""
+_CPP = """%%cpp
+extern "C" void twice(const int* x, int* out) {
+    for (int i = 0; i < 32; i++) out[i] = 2 * x[i];
+}
+"""
 _KNOWN = {
     "CUDA C++": _twice(
-        "cuda",
         f"%%cuda{SMALLEST}",
+        language="cuda",
+        entry="kernel",
+        problem=_kernel,
         counts=moves(),
         structure=(Structure(holds=("LDG",)),),
     ),
     "Triton": _twice(
-        "python",
         _TRITON,
         prelude="import torch\nimport triton\nimport triton.language as tl\n",
         counts=moves(),
         structure=(Structure(holds=("triton.jit", "tl.load", "tl.sum")),),
     ),
     "Python": _twice(
-        "python",
         "def twice(x):\n    return 2 * x\n",
         structure=(Structure(lacks=("torch.add",), runs_no=("logsumexp",)),),
+    ),
+    "C++": _twice(_CPP, language="cpp", problem=_host),
+    "Ranks of torch.distributed": _twice(
+        _RANKS,
+        entry="ranks",
+        problem=partial(_problem, ranks=2),
+        prelude="import torch\nimport torch.distributed as dist\n",
+    ),
+    "Amaranth": _twice(
+        _CIRCUIT,
+        entry="circuit",
+        problem=_clocked,
+        prelude="from amaranth.hdl import *\nfrom amaranth.lib import stream, wiring\n"
+        "from amaranth.lib.wiring import In, Out\n",
+        counts=(Count("cycles", ideal=_N),),
+        structure=(Structure(lacks=("$mul",)),),
     ),
 }
 LANGUAGES = tuple(_KNOWN)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class Circuit(Kind):
     """An Amaranth component, simulated clock by clock."""
 
+    title: ClassVar[str] = "Amaranth"
     noun: ClassVar[str] = "component"
     counted: ClassVar[bool] = True
 

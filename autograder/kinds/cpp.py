@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class CppFunction(Kind):
     """It writes its outputs to tensors that it is given, as a kernel does."""
 
+    title: ClassVar[str] = "C++"
     fills: ClassVar[bool] = True
 
     def device(self, here: str) -> str:

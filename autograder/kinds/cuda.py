@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class CudaKernel(Kind):
     """A ``__global__`` function; on a machine without a GPU the emulator runs it."""
 
+    title: ClassVar[str] = "CUDA C++"
     noun: ClassVar[str] = "kernel"
     fills: ClassVar[bool] = True
     traced: ClassVar[bool] = True

@@ -25,6 +25,7 @@ class Kind(ABC):
     """How one kind of answer is prepared, run, traced, examined and timed.
 
     Attributes:
+        title: what it is written in, as the self-test's messages call it.
         noun: what the cell must define.
         fills: whether the outputs are arguments that it writes; else it returns them.
         traced: whether its run can be traced.
@@ -32,6 +33,7 @@ class Kind(ABC):
         loopback: whether its worker must be able to connect to itself.
     """
 
+    title: ClassVar[str]
     noun: ClassVar[str] = "function"
     fills: ClassVar[bool] = False
     traced: ClassVar[bool] = False

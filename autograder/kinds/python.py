@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from autograder.kinds.kind import Kind
 from autograder.results import Gate
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 class PythonFunction(Kind):
     """A function that works on tensors."""
+
+    title: ClassVar[str] = "Python"
 
     def structure(self, run: Run, trace: Trace | None) -> Gate:
         """Read the names that it uses."""

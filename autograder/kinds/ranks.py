@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class Ranks(PythonFunction):
     """Each rank is a process on the CPU; they meet over gloo."""
 
+    title: ClassVar[str] = "Ranks of torch.distributed"
     loopback: ClassVar[bool] = True
     counted: ClassVar[bool] = True
 

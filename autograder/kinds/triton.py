@@ -14,6 +14,7 @@ from autograder.worker.wire import Header
 class TritonFunction(PythonFunction):
     """Its kernels are watched in Triton's interpreter, next to a GPU too."""
 
+    title: ClassVar[str] = "Triton"
     traced: ClassVar[bool] = True
     counted: ClassVar[bool] = True
 
