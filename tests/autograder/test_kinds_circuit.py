@@ -105,7 +105,7 @@ def test_a_circuit_is_simulated_and_its_cycles_are_counted(judge: Judge) -> None
     )
     result = graded(judge, slow)
     assert (result.earned, result.words) == (7.5, "correct, moves too much")
-    assert result.message.startswith("It takes 24 cycles; the ideal is 12, and at most")
+    assert result.message.startswith("It takes 24 cycles; the ideal is 12 (at most 14")
 
 
 @pytest.mark.parametrize(
