@@ -101,11 +101,11 @@ class Trace:
             return self.own[metric]
         if metric in COUNTED:
             return self.by_block.get(metric, 0.0)
+        if metric == "writers":
+            return float(max((writers(s) for s in self.overwritten), default=1))
         chosen = self.chosen(space, op)
         if not chosen:
             return None
-        if metric == "writers":
-            return float(max((writers(s) for s in self.overwritten), default=1))
         return float(sum(_cost(metric, access) for access in chosen))
 
     @property

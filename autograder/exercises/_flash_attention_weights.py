@@ -481,5 +481,5 @@ WEIGH_ROWS = Exercise(
             "lanes share a row, and exchange their maxima by __shfl_xor_sync.",
         ),
     ),
-    shares={"correct": 1.0, "counts": 0.0, "speed": 0.0},
+    shares={"correct": 0.8, "counts": 0.2, "speed": 0.0},
 )

@@ -31,7 +31,7 @@ class Touches:
         self._met: int | None = None
         self._there: set[Triple] = set()
 
-    def add(self, offsets: np.ndarray, width: int, program: Triple, line: int) -> None:
+    def add(self, offsets: np.ndarray, program: Triple, line: int) -> None:
         """Take note of one access; ``offsets`` are bytes from the buffer's begin."""
         low, high = int(offsets.min()), int(offsets.max())
         for at, programs in self._watched.items():

@@ -126,7 +126,7 @@ class Watch:
             if op != "atomic" and lanes.inside.size:
                 key = int(number), op
                 touches = self._touches.setdefault(key, Touches(buffer, op))
-                touches.add(lanes.inside, width, program, place[1])
+                touches.add(lanes.inside, program, place[1])
             self._written(place, op, int(number), width, lanes.inside, program)
         if not self._buffers and on.any():
             self._no_tensor(place, op, int(on.sum()), program)
