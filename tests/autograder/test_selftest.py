@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -119,9 +120,10 @@ def altered(
 
 
 def test_a_machine_that_fits_checks_everything(judge: Judge) -> None:
-    assert {name: dict(judge.unfit(name)) for name in LANGUAGES} == {
-        name: {} for name in LANGUAGES
-    }
+    names = set(LANGUAGES)
+    if find_spec("amaranth") is None:
+        names.remove("Amaranth")
+    assert {name: dict(judge.unfit(name)) for name in names} == dict.fromkeys(names, {})
 
 
 def test_without_nvrtc_only_the_machine_code_is_not_checked(altered: Altered) -> None:
