@@ -123,7 +123,9 @@ def test_a_machine_that_fits_checks_everything(judge: Judge) -> None:
     names = set(LANGUAGES)
     if find_spec("amaranth") is None:
         names.remove("Amaranth")
-    assert {name: dict(judge.unfit(name)) for name in names} == dict.fromkeys(names, {})
+    assert {name: dict(judge.unfit(name)) for name in names} == {
+        name: {} for name in names
+    }
 
 
 def test_without_nvrtc_only_the_machine_code_is_not_checked(altered: Altered) -> None:
