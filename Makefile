@@ -45,12 +45,17 @@ update: learn ## carry your exercises over into a newer edition of the notebooks
 	$(PY) -m autograder.authoring update
 
 ##@ Develop
-.PHONY: test book notebooks mistakes mutants bench lint format release nbval
+.PHONY: test book new-chapter notebooks mistakes mutants bench lint format release nbval
 test: dev ## run every test that this machine can (PYTEST=… for its options)
 	$(PY) -m pytest $(PYTEST)
 
 book: dev ## build the book (SOLUTIONS=0: without answers)
 	SOLUTIONS=$(or $(SOLUTIONS),1) $(PY) book/build.py
+
+new-chapter: dev ## write all files of a new chapter (STEM=… TITLE="…")
+	@$(PY) -m autograder.authoring new-chapter \
+	  "$(or $(STEM),$(error STEM= names the chapter in every path, such as tensor_cores))" \
+	  "$(or $(TITLE),$(error TITLE= is its heading, such as "Tensor cores"))"
 
 notebooks: dev ## write chapters/*.ipynb from chapters/*.md
 	$(PY) -m autograder.authoring notebooks
@@ -91,7 +96,7 @@ nbval: dev ## run the notebooks, untouched and solved
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nNo .venv wanted? PYTHON=/some/python make grade uses that one as it is.\n'
 
 clean: ## remove what was built (not .venv, not your notebooks)

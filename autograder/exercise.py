@@ -246,6 +246,8 @@ class Exercise:
         hints: three, from a nudge to nearly the answer.
         onward: one line on what to try next, shown when all is passed.
         counted: which of the public cases the counts are read from.
+        repeats: arguments that take few values by their nature, such as bins or labels;
+            a test holds the others to differ from element to element.
         needs: exercises whose cells are run before this one.
         prelude: Python that stands before the cell (the chapter's imports). If it
             defines ``__adapt__``, that is called in the answer's place, as
@@ -276,6 +278,7 @@ class Exercise:
     counted: int = 0
     structure: tuple[Structure, ...] = ()
     speed: Speed | None = None
+    repeats: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     prelude: str = "import torch\nimport kernelwright as kw\n"
     shares: Mapping[str, float] = field(

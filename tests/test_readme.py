@@ -18,11 +18,19 @@ def test_its_files_exist() -> None:
     assert [name for name in targets if not (ROOT / name).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "book/index.md"])
-def test_every_chapter_of_the_book_is_listed(page: str) -> None:
-    chapters = re.findall(r"file: (chapters/\w+)", (ROOT / "_toc.yml").read_text())
+@pytest.mark.parametrize(
+    ("page", "wanted"),
+    [
+        ("_toc.yml", "- file: chapters/{}\n"),
+        ("README.md", "](chapters/{}.md) |"),
+        ("book/index.md", "](../chapters/{}.md) |"),
+    ],
+)
+def test_every_chapter_is_listed(page: str, wanted: str) -> None:
     text = (ROOT / page).read_text()
-    assert chapters and [name for name in chapters if f"{name}.md" not in text] == []
+    chapters = [path.stem for path in (ROOT / "chapters").glob("[0-9]*.md")]
+    absent = [name for name in chapters if wanted.format(name) not in text]
+    assert chapters and not absent, f"{page} has no line for {', '.join(absent)}"
 
 
 def test_its_figures_are_the_stored_ones() -> None:

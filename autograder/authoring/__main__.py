@@ -22,6 +22,12 @@ from autograder.authoring.regions import ROOT, RegionError
 from autograder.authoring.release import ReleaseError, release
 from autograder.authoring.results import ResultsError
 from autograder.authoring.runs import run_notebooks
+from autograder.authoring.scaffold import (
+    ScaffoldError,
+    bring_into_step,
+    new_chapter,
+    what_next,
+)
 from autograder.authoring.update import update_notebook
 from autograder.exercises import all_exercises
 from autograder.grade import select
@@ -31,7 +37,7 @@ from autograder.submission import References
 
 _ERRORS = (
     *(ChapterError, RegionError, ResultsError, ReleaseError),
-    *(MistakeError, MutationError),
+    *(MistakeError, MutationError, ScaffoldError),
 )
 _SAYS = {
     "written": "written",
@@ -138,6 +144,15 @@ def _mutants(arguments: argparse.Namespace, edition: Edition) -> int:
     return run_mutants(exercises, sample=arguments.sample, jobs=arguments.jobs)
 
 
+def _new_chapter(arguments: argparse.Namespace, edition: Edition) -> int:
+    files = new_chapter(arguments.stem, arguments.title)
+    print("\n".join(map(str, files)))
+    code = bring_into_step(arguments.stem, files)
+    if not code:
+        print(what_next(arguments.stem, files))
+    return code
+
+
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Edition], int]] = {
     "notebooks": _notebooks,
     "check": _check,
@@ -147,6 +162,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Edition], int]] = {
     "nbval": _nbval,
     "mistakes": _mistakes,
     "mutants": _mutants,
+    "new-chapter": _new_chapter,
 }
 
 
@@ -164,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
         "mistakes": "run the known mistakes and write what they put out",
         "nbval": "run every notebook, untouched and solved",
         "mutants": "grade generic mutants of the answers: none may earn full points",
+        "new-chapter": "write all files of a new chapter, with one small exercise",
     }
     for name, words in helps.items():
         one = commands.add_parser(name, help=words)
@@ -177,6 +194,9 @@ def _parser() -> argparse.ArgumentParser:
             )
         if name == "mistakes":
             one.add_argument("--only", default="", help="a chapter or an exercise")
+        if name == "new-chapter":
+            one.add_argument("stem", help="its name in every path: tensor_cores")
+            one.add_argument("title", help="its heading: 'Tensor cores'")
         if name in ("solved", "nbval"):
             one.add_argument("--out", type=Path, default=ROOT / "_build/solved")
         if name == "mutants":

@@ -22,6 +22,7 @@ from autograder.authoring.chapters import (
     with_cells_replaced,
 )
 from autograder.authoring.colab import install_cell
+from autograder.authoring.placement import refuse_misplaced
 from autograder.authoring.plain import Setting, plain
 from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Exercise
@@ -252,6 +253,7 @@ def write_chapter(
         fresh: write a notebook anew that differs only by its outputs, too.
     """
     text = path.read_text(encoding="utf-8")
+    refuse_misplaced(parse_chapter(text, path), edition.exercises)
     stubbed = with_stubs(text, path, edition)
     target = path.with_suffix(".ipynb")
     wanted = build_notebook(stubbed, path, edition)
@@ -277,8 +279,11 @@ def _settle_notebook(path: Path, wanted: Notebook, check: bool, fresh: bool) -> 
     now = path.read_text(encoding="utf-8") if state == "ours" else None
     if now is not None and not check and not fresh:
         # A notebook that was only run keeps its outputs.
-        made = json.loads(now)["metadata"]["kernelwright"].get("made")
-        if made == wanted["metadata"]["kernelwright"]["made"]:
+        made, then = wanted["metadata"], json.loads(now)["metadata"]
+        if all(
+            then["kernelwright"].get(key) == made["kernelwright"][key]
+            for key in ("made", "chapter")
+        ):
             return Written(path, "unchanged")
     return _settle(path, now, as_text(wanted), check)
 

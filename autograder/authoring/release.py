@@ -17,6 +17,7 @@ from autograder.authoring.notebooks import Edition, as_text, build_notebook, wit
 _LEFT_OUT = (
     "solutions/",
     "autograder/answers/",
+    "autograder/authoring/template/",
     "autograder/wrong/",
     "tests/",
     "benchmarks/",

@@ -158,6 +158,19 @@ def test_a_stale_notebook_is_found_and_written(course: tuple[Edition, Path]) -> 
     assert write_chapter(chapter, edition, check=True)[1].action == "unchanged"
 
 
+def test_a_renumbered_chapters_notebook_is_written(
+    course: tuple[Edition, Path],
+) -> None:
+    edition, path = course
+    write_chapter(path, edition)
+    later = path.with_name("02_doubling.md")
+    path.rename(later)
+    path.with_suffix(".ipynb").rename(later.with_suffix(".ipynb"))
+    assert write_chapter(later, edition, check=True)[1].action == "stale"
+    assert write_chapter(later, edition)[1].action == "written"
+    assert write_chapter(later, edition, check=True)[1].action == "unchanged"
+
+
 @pytest.mark.parametrize("text", ["", "not JSON", "[]", '{"cells": []}', '{"a": 1}'])
 def test_what_is_not_ours_is_left_alone(
     text: str, course: tuple[Edition, Path]

@@ -1,0 +1,55 @@
+"""New title.
+
+    new_stem(x)[i] = x[i] * x[i]     8 bytes and 1 FLOP an element
+
+To write: what bounds it, the rungs in their order, and when not to use it.
+
+    naive.cu     one thread an element
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import torch
+
+import kernelwright as kw
+
+__all__ = ["new_stem"]
+
+_FOLDER = Path(__file__).parent
+_THREADS = 256
+
+
+def new_stem(x: torch.Tensor) -> torch.Tensor:
+    """Square every element: ``out[i] = x[i] * x[i]``.
+
+    Args:
+        x: any shape, contiguous, fp32, on the CPU (emulator) or a GPU.
+
+    Returns:
+        A new tensor of x's shape and device.
+
+    Raises:
+        ValueError: another dtype, or a tensor that is not contiguous.
+
+    Cost: 8 * n bytes, n FLOPs.
+    """
+    if x.dtype != torch.float32 or not x.is_contiguous():
+        raise ValueError(
+            f"new_stem: x is {x.dtype} with strides {x.stride()}; "
+            "wanted contiguous float32: x.float().contiguous()."
+        )
+    out = torch.empty_like(x)
+    n = x.numel()
+    if n:
+        _kernel("naive", x.device.type)[kw.cdiv(n, _THREADS), _THREADS](x, out, n)
+    return out
+
+
+@cache
+def _kernel(stem: str, device_type: str) -> kw.cuda.Kernel:
+    source = (_FOLDER / f"{stem}.cu").read_text()
+    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
+    return kw.cuda.compile(source, name=f"{stem}.cu", backend=backend)["new_stem"]
