@@ -73,7 +73,8 @@ def _declared(cell: Cell, path: Path, edition: Edition) -> Exercise:
     assert cell.exercise is not None
     if cell.exercise not in edition.exercises:
         raise ChapterError(
-            f"{path}:{cell.line}: no exercise is declared as {cell.exercise!r}"
+            f"{path}:{cell.line}: no exercise is declared as {cell.exercise!r}: "
+            "EXERCISES in its chapter's __init__.py has none of that id"
         )
     return edition.exercises[cell.exercise]
 

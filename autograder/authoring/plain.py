@@ -142,7 +142,8 @@ def declared(exercise_id: str, setting: Setting, line: int) -> Exercise:
     """
     if exercise_id not in setting.exercises:
         raise ChapterError(
-            f"{setting.chapter}:{line}: no exercise is declared as {exercise_id!r}"
+            f"{setting.chapter}:{line}: no exercise is declared as {exercise_id!r}: "
+            "EXERCISES in its chapter's __init__.py has none of that id"
         )
     return setting.exercises[exercise_id]
 

@@ -32,9 +32,10 @@ def chapter(package: str, *exercises: Exercise) -> tuple[Exercise, ...]:
         fields = importlib.import_module(f"{package}.hidden").HIDDEN
         known = {exercise.id for exercise in exercises}
         if fields.keys() != known:
+            odd = ", ".join(sorted(fields.keys() ^ known))
             raise ValueError(
-                f"{package}.hidden is of {', '.join(fields)}; wanted each of "
-                f"{', '.join(known)}"
+                f"{package}: {odd} stands in EXERCISES or in hidden.py, wanted in both: "
+                'there as HIDDEN = {"<id>": {"hidden": <what draws cases>}, …}'
             )
     return tuple(replace(one, stem=stem, **fields.get(one.id, {})) for one in exercises)
 

@@ -102,7 +102,8 @@ def test_a_wrong_answer_earns_its_own_message(
 
 @each
 def test_it_has_at_least_three_wrong_answers(exercise: Exercise) -> None:
-    assert len(mistakes(exercise)) >= 3
+    path = record_of(exercise).relative_to(ROOT)
+    assert len(mistakes(exercise)) >= 3, f"{path}: wanted three mistakes at least"
 
 
 def test_every_wrong_answer_belongs_to_an_exercise() -> None:
