@@ -34,7 +34,7 @@ def chapter(package: str, *exercises: Exercise) -> tuple[Exercise, ...]:
         if fields.keys() != known:
             odd = ", ".join(sorted(fields.keys() ^ known))
             raise ValueError(
-                f"{package}: {odd} stands in EXERCISES or in hidden.py, wanted in both: "
+                f"{package}: {odd} is in EXERCISES or in hidden.py; wanted in both: "
                 'there as HIDDEN = {"<id>": {"hidden": <what draws cases>}, …}'
             )
     return tuple(replace(one, stem=stem, **fields.get(one.id, {})) for one in exercises)
