@@ -114,6 +114,8 @@ def test_the_second_time_does_nothing(
     extras = sorted({*bootstrap.PROFILES["learn"], bootstrap.machine_extra()})
     stamp = Path(bootstrap.VENV) / ".kernelwright-learn"
     stamp.write_text(bootstrap.fingerprint(extras))
+    machine = bootstrap.machine_extra()
+    monkeypatch.setattr(bootstrap, "machine_extra", lambda: machine)
     monkeypatch.setattr(bootstrap.subprocess, "Popen", None)
     assert bootstrap.main("learn") == 0
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("IPython", reason="check is for notebooks")
 from small_exercises import KERNEL, RIGHT, RIGHT_KERNEL, SHORT, TWICE, python_cell
 
 from autograder import learner

@@ -24,6 +24,9 @@ def engine(*arguments: str) -> subprocess.CompletedProcess[str]:
         "-q",
         "-p",
         "no:cacheprovider",
+        # Where it is installed it minds that other tests run beside.
+        "-p",
+        "no:benchmark",
     ]
     return subprocess.run(
         [*argv, *arguments], cwd=PACKAGES, capture_output=True, text=True, timeout=120

@@ -15,6 +15,9 @@ from autograder.authoring.regions import cell_source
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
+from autograder.kinds.cuda import CudaKernel
+from autograder.kinds.python import PythonFunction
+from autograder.kinds.triton import TritonFunction
 from autograder.oracle import cases_of, draw
 from autograder.results import Gate, Result
 from autograder.submission import Cells
@@ -73,7 +76,8 @@ def counted(
         case = exercise.cases[exercise.counted]
         passed = Gate("right", "passed")
         monkeypatch.setattr(gates, "_right", lambda *a: passed)
-        monkeypatch.setattr(gates, "check_structure", lambda *a: passed)
+        for kind in (CudaKernel, TritonFunction, PythonFunction):
+            monkeypatch.setattr(kind, "structure", lambda *a: passed)
         alone = replace(exercise, cases=(case,), counted=0)
         result = graded(patient, alone, cell)
         counts = result.gate("counts")

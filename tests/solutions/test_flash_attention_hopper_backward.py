@@ -180,6 +180,8 @@ def test_the_ends_are_right() -> None:
 def test_four_numbers_of_a_thread_are_side_by_side() -> None:
     # What ``_scrambled``, ``finish_kernel`` and the emulator take for granted.
     accumulator = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    if not hasattr(accumulator, "format_tensor_view"):
+        pytest.skip("this Triton draws no layouts")
     view = accumulator.format_tensor_view([64, 64])
     held = [re.findall(r"T(\d+):(\d+)", line) for line in view.splitlines()]
     for row in range(64):

@@ -33,7 +33,7 @@ def _rows(
             )
         ):
             dtype = dtypes[number % len(dtypes)]
-            columns, rows = drawn(generator, low, high), drawn(generator, 2, 6)
+            columns, rows = drawn(generator, low, high), drawn(generator, 3, 6)
             yield rows_case(rows, columns, regime, dtype)
         yield rows_case(1, 1)
 

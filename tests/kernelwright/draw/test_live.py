@@ -32,6 +32,12 @@ __global__ void down(const float* x, float* out) {
 """
 
 
+needs_widgets = pytest.mark.skipif(
+    importlib.util.find_spec("ipywidgets") is None, reason="ipywidgets is not here"
+)
+
+
+@needs_widgets
 def test_the_widget_traces_again_when_the_stride_is_changed() -> None:
     asked: list[int] = []
     kernel = kw.cuda.compile(OWN_COPY, backend="emulator")["own"]
@@ -53,6 +59,7 @@ def test_the_widget_traces_again_when_the_stride_is_changed() -> None:
     assert "<script" not in shown.value
 
 
+@needs_widgets
 def test_the_widget_traces_again_when_the_tile_is_changed() -> None:
     explorer = explore_tile(paddings=(0, 1))
     controls, shown = explorer.widget().children
@@ -102,6 +109,7 @@ def test_without_ipywidgets_it_is_a_figure(monkeypatch: pytest.MonkeyPatch) -> N
         explorer.widget()
 
 
+@needs_widgets
 def test_a_static_page_gets_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     explorer = explore_stride(strides=(1, 2))
     monkeypatch.delenv(live.STATIC, raising=False)

@@ -208,7 +208,7 @@ def test_what_is_only_style_is_not_remarked(compiler):
 
 def test_no_compiler_is_one_clear_line(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(ToolchainError, match="apt install g\\+\\+"):
+    with pytest.raises(ToolchainError, match="apt-get install g\\+\\+"):
         Library.build("", filename="k.cu", kernels=[])
 
 

@@ -55,13 +55,19 @@ extern "C" void kwemu_trace_sharing(kwemu::Trace* trace, unsigned region,
         sharing.rows.push_back(
             {low + 4 * word, trace->blocks[(who >> 10) - 1], who & 1023, op});
     };
+    // Blocks run side by side: who stored before any two were seen to meet is known of a
+    // word that was watched from the beginning.
+    kwemu::Sharing::Watched& last = sharing.words[kwemu::Sharing::kFixed];
+    for (const kwemu::Sharing::Watched& one : sharing.words)
+        if (&one != &last && one.word == last.word)
+            last.stored.insert(one.stored.begin(), one.stored.end());
     uint64_t met_from = 0;
     for (const kwemu::Sharing::Watched& one : sharing.words) {
         met_from = sharing.rows.size();
         for (uint32_t who : one.loaded) add(one.word, who, kwemu::kLoad);
         for (uint32_t who : one.stored) add(one.word, who, kwemu::kStore);
     }
-    uint64_t met = sharing.words[kwemu::Sharing::kFixed].word;
+    uint64_t met = last.word;
     *result = {
         sharing.rows.data(), sharing.rows.size(), met_from,
         sharing.pc,          sharing.other_pc,    met == ~0ull ? 0 : low + 4 * met};
