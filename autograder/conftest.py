@@ -11,6 +11,9 @@ from autograder.judge import Judge
 from autograder.submission import REFERENCES, Submission, open_submission
 from autograder.workers import warm_toolchain
 
+# What a new chapter is made of is no test here.
+collect_ignore = ["authoring/template"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what is graded, and from which seed."""

@@ -197,6 +197,8 @@ class Speed:
             and not its bytes (2 m n k for a matrix product); ``None`` where bytes do.
         unit: which of the data sheet's peaks bounds them: ``fp32`` outside the
             matrix units, or ``half`` for 16-bit products with float32 sums.
+        reads_only: whether next to nothing of the bytes is written: such a kernel may
+            be faster than a copy.
     """
 
     peer: str
@@ -208,6 +210,7 @@ class Speed:
     unknown: Mapping[str, float] | None = None
     flops: Callable[[Case], int] | None = None
     unit: Literal["fp32", "half"] = "fp32"
+    reads_only: bool = False
 
 
 def withheld(arguments: Arguments) -> Outputs:

@@ -124,6 +124,7 @@ def _hearing(
         calls=setting["calls"],
         copy_gbps=setting["copy_gbps"],
         peak_gbps=setting["peak_gbps"],
+        reads_only=speed.reads_only,
         flops=setting["flops"],
         peak_tflops=setting["peak_tflops"],
         overhead_ms=court.overhead_ms,

@@ -230,6 +230,18 @@ class TraceReport(HasProblems):
     printed: str = ""
     log: RequestLog | None = field(default=None, repr=False, compare=False)
 
+    def __getattr__(self, name: str) -> float:
+        """Return what a block does together by its name, such as ``barriers``.
+
+        Raises:
+            AttributeError: nothing of that name is counted.
+        """
+        by_block = vars(self).get("by_block", {})
+        if name not in by_block:
+            counted = ", ".join(by_block) or "nothing"
+            raise AttributeError(f"no trace has {name!r}; of a block: {counted}")
+        return float(by_block[name])
+
     @property
     def global_load(self) -> Totals:
         """All loads from global memory, asynchronous copies among them."""

@@ -85,6 +85,13 @@ def test_over_one_tenth_above_it_is_refused():
     assert "1.10 times the copy bandwidth" in found.message
 
 
+def test_who_only_reads_may_be_that_fast_and_no_faster_than_the_data_sheet():
+    reads = replace(FACTS, reads_only=True)
+    assert verdict(1.14, reads).band == "gold"
+    assert "data sheet" in verdict(1.26, reads).message
+    assert verdict(1.14, replace(reads, peak_gbps=None)).status == "failed"
+
+
 def test_over_the_data_sheet_is_refused_even_below_that():
     found = verdict(1.05, replace(FACTS, peak_gbps=41.0))
     assert found.status == "failed"

@@ -59,7 +59,7 @@ extern "C" void kwemu_trace_sharing(kwemu::Trace* trace, unsigned region,
     // word that was watched from the beginning.
     kwemu::Sharing::Watched& last = sharing.words[kwemu::Sharing::kFixed];
     for (const kwemu::Sharing::Watched& one : sharing.words)
-        if (&one != &last && one.word == last.word)
+        if (&one != &last && one.word == last.word && (one.bytes & last.bytes))
             last.stored.insert(one.stored.begin(), one.stored.end());
     uint64_t met_from = 0;
     for (const kwemu::Sharing::Watched& one : sharing.words) {
