@@ -40,7 +40,7 @@ def test_a_wrong_answer_earns_its_own_message(
     mistake: Mistake, gpu_judge: Judge
 ) -> None:
     result = gpu_judge.grade(EXERCISE, Cells({EXERCISE.id: mistake.cell}))
-    assert not result.passed and mistake.expect in result.message, result.message
+    assert not result.passed and mistake.says in result.message, result.message
 
 
 @pytest.mark.parametrize(
