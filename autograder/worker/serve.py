@@ -82,7 +82,7 @@ def _trace(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Repl
     os.environ["KERNELWRIGHT_DEADLINE_S"] = str(header["deadline_s"])
     # Of blocks that run side by side two may store at once, and neither see the other:
     # one after another they give the same verdict every time.
-    before = dict(os.environ)
+    threads = os.environ.get("KERNELWRIGHT_THREADS")
     os.environ["KERNELWRIGHT_THREADS"] = "1"
     try:
         answer = namespace.answer(header["name"], header["entry"])
@@ -90,7 +90,7 @@ def _trace(namespace: Namespace, header: Header, blobs: list[bytearray]) -> Repl
         return ENTRIES[header["entry"]].trace(answer, given, header), []
     finally:
         os.environ.pop("KERNELWRIGHT_THREADS")
-        if (threads := before.get("KERNELWRIGHT_THREADS")) is not None:
+        if threads is not None:
             os.environ["KERNELWRIGHT_THREADS"] = threads
 
 
