@@ -159,7 +159,7 @@ def _grade_class(
         print(f"Grading {total} submissions, seed {judge.seed}", flush=True)
         print(f"Sandbox: {judge.server.tier.words}", flush=True)
         warm_toolchain(judge.device)
-        if misfits := judge.misfits(exercises):
+        if misfits := judge.examine(exercises):
             print("No class is graded on this machine:", file=sys.stderr)
             print(*misfits, sep="\n", file=sys.stderr)
             return NOT_GRADED

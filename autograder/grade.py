@@ -65,13 +65,14 @@ def grade(
     out.mkdir(parents=True, exist_ok=True)
     record = _record(submission, judge)
     judge.server.start()
-    record.notes += judge.misfits(exercises)
+    notes = record.notes
     _write(out, record)
     for exercise in exercises:
         if progress:
             progress.begin(exercise.id)
         result = judge.grade(exercise, submission, progress.step if progress else None)
         record.results.append(result)
+        record.notes = [*notes, *judge.misfits()]
         _write(out, record)
         if progress:
             progress.end(result)

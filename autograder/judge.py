@@ -93,14 +93,24 @@ class Judge:
             self._unfit[language] = unfit_gates(language, judged)
         return self._unfit[language]
 
-    def misfits(self, exercises: Iterable[Exercise]) -> list[str]:
-        """Say which gates of some exercises this machine cannot judge, and the mend."""
-        languages = dict.fromkeys(map(language_of, exercises))
+    def misfits(self) -> list[str]:
+        """Say which gates this machine has shown it cannot judge, and the mend."""
+        found = self._unfit.values()
+        return [gate.message for unfit in found for gate in unfit.values()]
+
+    def examine(self, exercises: Iterable[Exercise]) -> list[str]:
+        """Give the known answers of some exercises' languages, and return the misfits.
+
+        Grading does so by itself once an answer fails. Who hands out points to many
+        asks first.
+        """
         try:
-            return [g.message for name in languages for g in self.unfit(name).values()]
+            for language in dict.fromkeys(map(language_of, exercises)):
+                self.unfit(language)
         except InfrastructureError as error:
             self.close()
             return [f"the grader itself failed: {clean(str(error), 2000)}"]
+        return self.misfits()
 
     def grade(
         self,
@@ -172,11 +182,13 @@ class Judge:
                 message = f"it needs {needed} first: {trouble}"
                 return _finish(exercise, [Gate("compiles", "failed", message)], self)
         language = language_of(exercise)
-        run = self.run_of(exercise, submission, self.unfit(language))
+        run = self.run_of(exercise, submission, self._unfit.get(language))
         passed = gates.pass_through(run, progress)
-        if any(gate.detail.get("toolchain") for gate in passed):
-            # A worker may say anything: whether a tool is missing the self-test says.
-            del self._unfit[language]
+        if any(gate.status not in ("passed", "not measured") for gate in passed):
+            # Whether it is the machine's fault a known answer says, whatever a worker
+            # says. What passes needs no such answer: its gates can be passed here.
+            if any(gate.detail.get("toolchain") for gate in passed):
+                self._unfit.pop(language, None)
             if self.unfit(language) != run.unfit:
                 run = self.run_of(exercise, submission, self.unfit(language))
                 passed = gates.pass_through(run, progress)

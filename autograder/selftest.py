@@ -1,9 +1,10 @@
-"""The self-test: before anyone's answer a known one goes through the same gates.
+"""The self-test: where an answer fails, a known one goes through the same gates.
 
-A gate that it does not pass cannot be judged on this machine: a compiler is missing, or
-a library does not fit another. That gate is then *not checked* for everyone, and its
-cause is said with the mend. Speed is left out: to time it takes seconds, and its judge
-holds every answer against a peer that is timed in the same run.
+Before a class is graded it goes first. A gate that it does not pass cannot be judged on
+this machine: a compiler is missing, or a library does not fit another. That gate is
+then *not checked* for everyone, and its cause is said with the mend. Speed is left out:
+to time it takes seconds, and its judge holds every answer against a peer that is timed
+in the same run.
 """
 
 from __future__ import annotations

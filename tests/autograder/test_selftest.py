@@ -211,8 +211,9 @@ def test_no_class_is_graded_on_a_machine_that_does_not_fit(
 def test_a_grader_that_does_not_start_is_said(altered: Altered, tmp_path: Path) -> None:
     judge = altered("import os\nos._exit(1)\n")
     record = grade(Cells({"doubled": RIGHT_KERNEL}), [KERNEL], judge, tmp_path)
-    assert "the grader itself failed" in record.notes[-1]
+    assert "the grader itself failed" in record.results[0].message
     assert record.results[0].words == "not graded" and record.possible == 0
+    assert "the grader itself failed" in judge.examine([KERNEL])[0]
 
 
 def test_a_learner_cannot_have_a_gate_left_out(judge: Judge) -> None:
