@@ -1,13 +1,13 @@
-"""What a launch costs the CPU: ours, torch's and Triton's, and our packing alone.
+"""What a call costs the CPU: a launch, and each family's function beside torch's own.
 
     python -m benchmarks.launch                 measure and store
     python -m benchmarks.launch --check         and hold against the floors
     python -m benchmarks.launch --only-correct  no timing; also without a GPU
 
-A kernel of one block takes seven arguments. Few launches are queued before the device
-is waited for, so that the CPU never waits for room in the queue: what is timed is the
-CPU's part. Without a GPU the packing alone is timed, on tensors of the CPU, and
-nothing is stored.
+A kernel of one block takes seven arguments; the functions' operands are small. Few
+calls are made before the device is waited for, so that the CPU never waits for room in
+the queue: what is timed is the CPU's part. Without a GPU the packing alone is timed, on
+tensors of the CPU, and nothing is stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -24,9 +24,11 @@ import torch
 import kernelwright as kw
 from benchmarks import _command
 from benchmarks._candidates import Row
+from benchmarks._host_calls import Call, calls
 from kernelwright.cuda.arguments import pack_arguments
 from kernelwright.cuda.plan import Plan
 from kernelwright.cuda.signature import Signature, parse_signature
+from solutions.layernorm import layer_norm
 
 SOURCE = """
 __global__ void affine(const float* x, const float* weight, const float* bias,
@@ -90,32 +92,84 @@ def measured(options: Namespace) -> _command.Measured:
     kernel = kw.cuda.compile(SOURCE)["affine"]
     ready = kernel[1, N]
     x, out = given[0], given[3]
-    calls: dict[str, tuple[str, Callable[[], object]]] = {
+    ways: dict[str, tuple[str, Callable[[], object]]] = {
         "kernel": ("kernel[grid, block](7 arguments)", lambda: kernel[1, N](*given)),
         "launcher": ("the same, grid and block chosen", lambda: ready(*given)),
         "torch": ("torch.add, out=", lambda: torch.add(x, x, out=out)),
     }
     triton = triton_launch(given)
     if triton is not None:
-        calls["triton"] = ("Triton, 7 arguments", triton)
+        ways["triton"] = ("Triton, 7 arguments", triton)
     # In turn, so that a clock that drifts meets all of them alike.
-    times: dict[str, list[float]] = {name: [] for name in calls}
+    times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
-        for name, (_, call) in calls.items():
+        for name, (_, call) in ways.items():
             torch.cuda.synchronize()
             times[name].append(microseconds(call))
     torch.cuda.synchronize()
-    rows = [row_of(name, calls[name][0], times[name]) for name in calls]
+    rows = [row_of(name, ways[name][0], times[name]) for name in ways]
     of = {row["name"]: row["median_us"] for row in rows}
     for row in rows:
         # As for a kernel: over 1 is cheaper than the peer, torch's launch.
         row["ratio"] = of["torch"] / row["median_us"]
         if "triton" in of:
             row["ratio_triton"] = of["triton"] / row["median_us"]
-    rows += packing("cuda")
+    rows += packing("cuda") + list(families())
     for row in rows:
         show(row)
     yield rows, {"arguments": len(given), "in_a_row": IN_A_ROW}
+
+
+def families() -> Iterator[Row]:
+    """Time each function beside torch's own, in turn: without and with a gradient."""
+    for call in calls("cuda"):
+        yield from beside_torch(call, call.name, call.operands)
+        if call.name == "decode_attention":
+            continue
+        leaves = tuple(t.detach().requires_grad_() for t in call.operands)
+        yield from beside_torch(call, f"{call.name}_training", leaves)
+    yield new_shape()
+
+
+def beside_torch(
+    call: Call, name: str, operands: tuple[torch.Tensor, ...]
+) -> Iterator[Row]:
+    """Time a call and its peer; with a gradient, the way back too."""
+
+    def once(function: Callable[..., torch.Tensor]) -> Callable[[], object]:
+        out = function(*operands)
+        if not out.requires_grad:
+            return lambda: function(*operands)
+        ones = torch.ones_like(out)
+
+        def both() -> None:
+            torch.autograd.grad(function(*operands), operands, ones)
+
+        return both
+
+    ways = [once(call.ours), once(call.peer)]
+    times: list[list[float]] = [[], []]
+    for _ in range(ROUNDS // 4):
+        for samples, way in zip(times, ways, strict=True):
+            torch.cuda.synchronize()
+            samples.append(microseconds(way))
+    row = row_of(name, name, times[0])
+    row["torch_us"] = statistics.median(times[1])
+    row["ratio"] = row["torch_us"] / row["median_us"]
+    yield row
+
+
+def new_shape() -> Row:
+    """Time the first call of a shape whose kernel is compiled already."""
+    weight = torch.ones(128, device="cuda")
+    samples = []
+    for rows in range(1, 200):
+        x = torch.zeros(rows, 128, device="cuda")
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        layer_norm(x, (128,), weight, weight)
+        samples.append((time.perf_counter() - begin) * 1e6)
+    return row_of("new_shape", "layer_norm, a shape not seen before", samples[50:])
 
 
 def packing(device: str) -> list[Row]:
@@ -175,7 +229,7 @@ def row_of(name: str, label: str, samples: list[float]) -> Row:
 
 def show(row: Row) -> None:
     """Print a row."""
-    ratio = f"{row['ratio']:6.2f} of torch's" if "ratio" in row else ""
+    ratio = f"torch's is {row['ratio']:.2f} of it" if "ratio" in row else ""
     print(f"{row['label']:<36}{row['median_us']:8.2f} us  {ratio}")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 # workers must not have.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
-from kernelwright import cpp, cuda
+from kernelwright import cpp, cuda, operators
 from kernelwright.device import Device, device
 from kernelwright.errors import (
     ArgumentError,
@@ -69,6 +69,7 @@ __all__ = [
     "cpp",
     "cuda",
     "device",
+    "operators",
     "peak_memory",
     "roofline",
     "trace_triton",

@@ -81,33 +81,35 @@ class GpuProgram:
         Raises:
             LaunchError: the driver refuses.
         """
-        calls = _calls()
-        current = calls.device()
+        found = calls()
+        current = found.device()
         if device is None:
             device = current
         elif device != current:
             with torch.cuda.device(device):
                 self.queue(kernel, grid, block, shared, parameters, device)
             return
-        known = _thread.device == device
+        known = known_device.device == device
         if not known:
-            # A thread of its own (autograd runs backward in one) has no context
-            # until the runtime is told its device.
-            calls.set_device(device)
-            _thread.device = device
-        found = self._functions.get((device, kernel))
-        if found is None or shared > found[1]:
-            found = self._prepare(device, kernel, shared)
-        stream = calls.stream(device)
+            enter(device)
+        function = self.handle(device, kernel, shared)
+        stream = found.stream(device)
         try:
-            calls.launch(found[0], *grid, *block, shared, stream, parameters, 0)
+            found.launch(function, *grid, *block, shared, stream, parameters, 0)
         except Exception as error:  # CuPy's driver error, whose type is its own
-            _thread.device = _NONE
+            forget_device()
             if known and "CONTEXT" in str(error):
                 # Another library took the thread's context away since it was told.
                 self.queue(kernel, grid, block, shared, parameters, device)
                 return
             raise self._explain(kernel, grid, block, shared, error) from error
+
+    def handle(self, device: int, kernel: str, shared: int) -> int:
+        """Return the driver's handle of a kernel whose blocks may have that memory."""
+        found = self._functions.get((device, kernel))
+        if found is None or shared > found[1]:
+            found = self._prepare(device, kernel, shared)
+        return found[0]
 
     def _prepare(self, device: int, kernel: str, shared: int) -> tuple[int, int]:
         """Load a kernel on a device, and ask for the shared memory of its blocks."""
@@ -171,10 +173,9 @@ class PlainGpuLaunch:
         if ready is None:
             return False
         buffer, device = ready
-        number = None if device is None else device.index
         try:
             self._program.queue(
-                self._kernel, grid, block, shared, buffer.address, number
+                self._kernel, grid, block, shared, buffer.address, device
             )
         finally:
             # The driver has copied the parameters.
@@ -195,10 +196,24 @@ class _Thread(threading.local):
     device = _NONE
 
 
-_thread = _Thread()
+known_device = _Thread()
 
 
-class _Calls(NamedTuple):
+def enter(device: int) -> None:
+    """Tell the runtime this thread's device.
+
+    A thread of its own (autograd runs backward in one) has no context until then.
+    """
+    calls().set_device(device)
+    known_device.device = device
+
+
+def forget_device() -> None:
+    """Have the runtime told again, before this thread's next launch."""
+    known_device.device = _NONE
+
+
+class Calls(NamedTuple):
     """The functions that every launch calls, looked up once a process.
 
     Args:
@@ -215,11 +230,12 @@ class _Calls(NamedTuple):
 
 
 @cache
-def _calls() -> _Calls:
+def calls() -> Calls:
+    """Return the functions that every launch calls."""
     cuda = _cupy().cuda
     # Both of torch's faces for these two build objects and ask first whether CUDA is
     # there: 3 us, as much as the launch itself. A compiled program says that it is.
-    return _Calls(
+    return Calls(
         cuda.driver.launchKernel,
         cuda.runtime.setDevice,
         torch._C._cuda_getDevice,

@@ -47,6 +47,16 @@ class Kernel:
 
     def __getitem__(self, launch: tuple[Any, ...]) -> Launcher:
         """Choose grid, block and (optionally) bytes of dynamic shared memory."""
+        if launch.__class__ is tuple and len(launch) == 2:
+            # The common form first: all else is looked at closely.
+            x, threads = launch
+            if (
+                x.__class__ is int
+                and threads.__class__ is int
+                and 1 <= x <= _MOST_GRID[0]
+                and 1 <= threads <= _MOST_THREADS
+            ):
+                return Launcher(self, (x, 1, 1), (threads, 1, 1), 0)
         if not isinstance(launch, tuple) or len(launch) not in (2, 3):
             raise LaunchError(
                 f"{self.name}[...] takes a grid and a block, and optionally bytes of "

@@ -14,6 +14,7 @@ from kernelwright.cuda.kernel import Kernel
 from kernelwright.cuda.nvrtc import Cubin, compile_cubin
 from kernelwright.cuda.signature import Signature, parse_signature
 from kernelwright.cuda.source import find_kernels
+from kernelwright.cuda.watch import unwrapped, watched
 from kernelwright.errors import CompileError, Diagnostic
 
 
@@ -95,6 +96,9 @@ class Module:
         Raises:
             ArgumentError: an argument that the kernel does not take.
         """
+        if watched.watcher is not None:
+            self._launch_watched(expression, grid, block, shared, arguments)
+            return
         plain = self._plain.get(expression)
         if plain is not None and plain(grid, block, shared, arguments):
             return
@@ -107,6 +111,27 @@ class Module:
         # block in stream order, and the launch is on the current stream.
         with torch.cuda.device(tensors[0].device) if on_gpu else nullcontext():
             program.launch(expression, grid, block, shared, packed)
+
+    def _launch_watched(
+        self,
+        expression: str,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        arguments: tuple[Any, ...],
+    ) -> None:
+        watcher = watched.watcher
+        assert watcher is not None
+        plain = tuple(map(unwrapped, arguments))
+        with watcher.paused():
+            packed, _ = pack_arguments(
+                self._signatures[expression], plain, self.device_type
+            )
+            program = self._programs[expression]
+            watcher.saw_launch(
+                program, expression, grid, block, shared, arguments, packed
+            )
+            self.launch(expression, grid, block, shared, plain)
 
     def _build(self, expressions: tuple[str, ...]) -> None:
         program = _program(self.backend, self.source, self.name, expressions)

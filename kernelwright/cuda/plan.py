@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -76,6 +77,9 @@ class _Slot(NamedTuple):
     half: ScalarType | None = None
 
 
+Words = Callable[..., tuple[tuple[Any, ...], int | None] | None]
+
+
 class Plan:
     """How the plain arguments of one kernel are checked and packed.
 
@@ -86,9 +90,9 @@ class Plan:
     """
 
     def __init__(self, slots: tuple[_Slot, ...], layout: str, device_type: str) -> None:
-        self._slots = slots
-        self._layout = struct.Struct(layout)
-        self._on_gpu = device_type == "cuda"
+        self._count = len(slots)
+        self._write = struct.Struct(layout).pack_into
+        self._words = _words(slots, device_type)
         # Taken by one launch at a time, from whatever thread; as many are made as
         # were ever in use at once.
         self._free: list[Buffer] = []
@@ -107,79 +111,81 @@ class Plan:
             layout += f"{code}{_WORD - struct.calcsize('<' + code)}x"
         return Plan(tuple(slots), layout, device_type)
 
-    def pack(
-        self, arguments: tuple[Any, ...]
-    ) -> tuple[Buffer, torch.device | None] | None:
+    def pack(self, arguments: tuple[Any, ...]) -> tuple[Buffer, int | None] | None:
         """Check and pack the arguments, if all of them are plain.
 
         Args:
             arguments: whatever the kernel is given.
 
         Returns:
-            The packed parameters, for ``release`` after the launch, and the tensors'
-            device (``None``: there are no tensors); or ``None`` where an argument is
-            not plain, right or wrong.
+            The packed parameters, for ``release`` after the launch, and the number of
+            the tensors' GPU (``None``: there are no tensors on one); or ``None`` where
+            an argument is not plain, right or wrong.
         """
-        if len(arguments) != len(self._slots):
-            return None
         try:
-            found = self._words(arguments)
+            found = self._words(*arguments)
             if found is None:
                 return None
             words, device = found
-            buffer = self._take()
             try:
-                self._layout.pack_into(buffer.data, 0, *words)
+                buffer = self._free.pop()
+            except IndexError:
+                buffer = Buffer(self._count)
+            try:
+                self._write(buffer.data, 0, *words)
             except BaseException:
                 self.release(buffer)
                 raise
         except Exception:
-            # No address, not strided, out of range: the long way knows what to say.
+            # Too many, no address, not strided, out of range: the long way knows what
+            # to say.
             return None
         return buffer, device
-
-    def _words(
-        self, arguments: tuple[Any, ...]
-    ) -> tuple[list[Any], torch.device | None] | None:
-        """Return what is packed for each argument, and the tensors' device."""
-        device: torch.device | None = None
-        words: list[Any] = []
-        for value, (types, dtypes, misaligned, half) in zip(
-            arguments, self._slots, strict=True
-        ):
-            if dtypes is None:
-                if type(value) not in types:
-                    return None
-                words.append(value if half is None else pack_scalar(half, value))
-                continue
-            if value is None:
-                words.append(0)
-                continue
-            if type(value) not in types or value.dtype not in dtypes:
-                return None
-            where = value.device
-            if where != device:
-                if device is not None:
-                    return None
-                if not (value.is_cuda if self._on_gpu else value.is_cpu):
-                    return None
-                device = where
-            address = value.data_ptr()
-            if address & misaligned or not value.is_contiguous() or value.is_neg():
-                return None
-            words.append(address)
-        return words, device
-
-    def _take(self) -> Buffer:
-        """Return a buffer that no other launch holds."""
-        try:
-            return self._free.pop()
-        except IndexError:
-            return Buffer(len(self._slots))
 
     def release(self, buffer: Buffer) -> None:
         """Take a buffer back that the driver has read."""
         self._free.append(buffer)
+
+
+def _words(slots: tuple[_Slot, ...], device_type: str) -> Words:
+    """Write a function for one signature: it returns what is packed, and the device.
+
+    A loop over the parameters would take twice as long.
+    """
+    space: dict[str, Any] = {"PLAIN": _PLAIN, "pack_scalar": pack_scalar}
+    lines = ["where = None"]
+    for number, slot in enumerate(slots):
+        value, wanted = f"a{number}", f"w{number}"
+        space[wanted] = slot.types if slot.dtypes is None else slot.dtypes
+        if slot.dtypes is None:
+            lines.append(f"if {value}.__class__ not in {wanted}: return None")
+            if slot.half is not None:
+                space[f"h{number}"] = slot.half
+                lines.append(f"{value} = pack_scalar(h{number}, {value})")
+            continue
+        lines += [
+            f"if {value} is None: {value} = 0",
+            "else:",
+            f"    if {value}.__class__ not in PLAIN: return None",
+            f"    if {value}.dtype not in {wanted}: return None",
+            f"    if not {value}.is_contiguous() or {value}.is_neg(): return None",
+            f"    if not {value}.is_{device_type}: return None",
+        ]
+        if device_type == "cuda":
+            lines += [
+                f"    at = {value}.get_device()",
+                "    if at != where and where is not None: return None",
+                "    where = at",
+            ]
+        lines.append(f"    {value} = {value}.data_ptr()")
+        if slot.misaligned:
+            lines.append(f"    if {value} & {slot.misaligned}: return None")
+    names = "".join(f"a{number}, " for number in range(len(slots)))
+    lines.append(f"return ({names}), where")
+    text = "\n    ".join([f"def words({names}):", *lines])
+    exec(compile(text, "<packed arguments>", "exec"), space)
+    found: Words = space["words"]
+    return found
 
 
 def _slot(parameter: Parameter) -> tuple[_Slot, str] | None:

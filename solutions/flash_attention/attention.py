@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal, cast, get_args
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from kernelwright.operators import operator, recorded
 from solutions.flash_attention.plain import attend_plain
 from solutions.flash_attention.rungs import RUNGS, RungName, launch
-from solutions.flash_attention_triton import backward, forward
+from solutions.flash_attention_triton import attention, attention_backward
 from solutions.flash_attention_triton.options import (
     Causal,
     Options,
@@ -18,6 +18,7 @@ from solutions.flash_attention_triton.options import (
 )
 
 KernelName = Literal["forward", "causal", "wmma", "mma", "triton", "gluon", "plain"]
+_KERNELS = get_args(KernelName)
 
 
 def flash_attention(
@@ -77,26 +78,39 @@ def flash_attention(
     Source: Dao et al., *FlashAttention* (2022), section 3; Dao, *FlashAttention-2*
     (2023), section 3.1.
     """
-    if kernel is not None and kernel not in get_args(KernelName):
+    if dropout_p > 0.0 and seed is None:
+        seed = int(torch.randint(2**31, ()))
+    return _attend(
+        q, k, v, mask, key_padding_mask, causal, scale, window, dropout_p, seed, kernel
+    )
+
+
+@recorded(varying=("seed",))
+def _attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    key_padding_mask: torch.Tensor | None,
+    causal: Causal,
+    scale: float | None,
+    window: Window,
+    dropout_p: float,
+    seed: int | None,
+    kernel: KernelName | None,
+) -> torch.Tensor:
+    if kernel is not None and kernel not in _KERNELS:
         raise ValueError(
-            f"flash_attention: no kernel {kernel!r}; wanted "
-            f"{', '.join(get_args(KernelName))}, or none."
+            f"flash_attention: no kernel {kernel!r}; wanted {', '.join(_KERNELS)}, or "
+            "none."
         )
     if isinstance(q, torch.Tensor):
         q, k, v = _as_autocast(q, k, v)
-    if dropout_p > 0.0 and seed is None:
-        seed = int(torch.randint(2**31, ()))
     checked = [t.float() if _is_double(t) else t for t in (q, k, v)]
-    told: dict[str, Any] = {
-        "mask": mask,
-        "key_padding_mask": key_padding_mask,
-        "causal": causal,
-        "scale": scale,
-        "window": window,
-        "dropout_p": dropout_p,
-        "seed": seed,
-    }
-    options = read_options(checked[0], checked[1], checked[2], **told)
+    options = read_options(
+        *checked, mask=mask, key_padding_mask=key_padding_mask, causal=causal,
+        scale=scale, window=window, dropout_p=dropout_p, seed=seed,
+    )  # fmt: skip
     if _is_double(q) and kernel not in (None, "plain"):
         raise ValueError(
             f"flash_attention: kernel={kernel!r} has no float64; leave kernel= away, "
@@ -104,8 +118,14 @@ def flash_attention(
         )
     if kernel == "plain" or (kernel is None and _needs_plain(q)):
         return attend_plain(q, k, v, options)
-    result: torch.Tensor = _Attention.apply(q, k, v, told, options, kernel)
-    return result
+    wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
+    if wanted and kernel in RUNGS and kernel != "mma":
+        raise ValueError(
+            f"flash_attention: kernel={kernel!r} keeps nothing for a backward "
+            "pass; leave kernel= away, or call under torch.no_grad()."
+        )
+    out: torch.Tensor = _attention(q, k, v, *options, kernel)[0]
+    return out
 
 
 def _is_double(tensor: object) -> bool:
@@ -130,37 +150,53 @@ def _as_autocast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     )
 
 
-class _Attention(torch.autograd.Function):
-    """One of the kernels forward, chapter 10's backward."""
+@operator("flash_attention", varying=("seed",))
+def _attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    first: int,
+    last: int,
+    mask: torch.Tensor | None,
+    padding: torch.Tensor | None,
+    dropout_p: float,
+    seed: int,
+    kernel: str | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One of the kernels forward: out, and the log-sum-exp where it is written."""
+    options = Options(scale, first, last, mask, padding, dropout_p, seed)
+    if kernel not in RUNGS:
+        found: tuple[torch.Tensor, torch.Tensor] = attention(q, k, v, *options, kernel)
+        return found
+    out, lse = launch(cast(RungName, kernel), q, k, v, options)
+    return out, q.new_empty(0, dtype=torch.float32) if lse is None else lse
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        told: dict[str, Any],
-        options: Options,
-        kernel: KernelName | None,
-    ) -> torch.Tensor:
-        if kernel in RUNGS:
-            out, lse = launch(cast(RungName, kernel), q, k, v, options)
-        else:
-            chosen = cast(Literal["triton", "gluon"] | None, kernel)
-            out, lse = forward(q, k, v, **told, kernel=chosen)
-        if lse is None and any(ctx.needs_input_grad[:3]):
-            raise ValueError(
-                f"flash_attention: kernel={kernel!r} keeps nothing for a backward "
-                "pass; leave kernel= away, or call under torch.no_grad()."
-            )
-        if lse is not None:
-            ctx.save_for_backward(q, k, v, out, lse)
-        # Gluon's forward takes more than its backward: there the faster is chosen.
-        ctx.told = told | {"kernel": "triton" if kernel == "triton" else None}
-        return out
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        dq, dk, dv = backward(grads[0].contiguous(), *ctx.saved_tensors, **ctx.told)
-        return dq, dk, dv, None, None, None
+@_attention.register_fake
+def _(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    written = rest[-1] not in RUNGS or rest[-1] == "mma"
+    lse = q.new_empty(q.shape[:3] if written else 0, dtype=torch.float32)
+    return q.new_empty(q.shape), lse
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    q, k, v, *rest, kernel = inputs
+    options = Options(*rest)
+    ctx.save_for_backward(q, k, v, *output, options.mask, options.padding)
+    ctx.mark_non_differentiable(output[1])
+    ctx.options = options._replace(mask=None, padding=None)
+    # Gluon's forward takes more than its backward: there the faster is chosen.
+    ctx.kernel = "triton" if kernel == "triton" else None
+
+
+def _gradient(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
+    *tensors, mask, padding = ctx.saved_tensors
+    options = ctx.options._replace(mask=mask, padding=padding)
+    found = attention_backward(grad.contiguous(), *tensors, *options, ctx.kernel)
+    return (*found, *[None] * (len(options) + 1))
+
+
+_attention.register_autograd(_gradient, setup_context=_keep)

@@ -38,16 +38,17 @@ memory wants other kernels.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
-from kernelwright.placing import on_device_of
+from kernelwright.operators import operator, recorded
 from solutions.flash_attention_triton.backward import backward_triton
 from solutions.flash_attention_triton.decode import decode_attention
 from solutions.flash_attention_triton.forward import forward_triton
 from solutions.flash_attention_triton.options import (
     Causal,
+    Options,
     Window,
     read_options,
 )
@@ -65,6 +66,7 @@ __all__ = ["backward", "decode_attention", "dropout_mask", "forward"]
 Kernel = Literal["triton", "gluon"]
 
 
+@recorded(varying=("seed",))
 def forward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -116,18 +118,11 @@ def forward(
         q, k, v, mask=mask, key_padding_mask=key_padding_mask, causal=causal,
         scale=scale, window=window, dropout_p=dropout_p, seed=seed,
     )  # fmt: skip
-    if _wrong_in_interpreter(q):
-        out, lse = forward_triton(*_ready(q.float(), k.float(), v.float()), options)
-        return out.to(q.dtype), lse
-    q, k, v = _ready(q, k, v)
-    with on_device_of(q):
-        if _by_gluon(kernel, lambda: hopper.refuses(q, k, v, options)):
-            short = q.shape[3] == 64
-            attend = hopper_64.forward_gluon_64 if short else hopper.forward_gluon
-            return attend(q, k, v, options)
-        return forward_triton(q, k, v, options)
+    out, lse = attention(q, k, v, *options, kernel)
+    return out, lse
 
 
+@recorded(varying=("seed",))
 def backward(
     grad: torch.Tensor,
     q: torch.Tensor,
@@ -196,18 +191,84 @@ def backward(
             f"lse is {lse.dtype} {tuple(lse.shape)}; wanted what forward returned, "
             f"float32 {tuple(q.shape[:3])}."
         )
+    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = attention_backward(
+        grad, q, k, v, out, lse, *options, kernel
+    )
+    return found
+
+
+@operator("attention", varying=("seed",))
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    first: int,
+    last: int,
+    mask: torch.Tensor | None,
+    padding: torch.Tensor | None,
+    dropout_p: float,
+    seed: int,
+    kernel: str | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attend, with options as ``Options`` has them: out and each row's log-sum-exp."""
+    options = Options(scale, first, last, mask, padding, dropout_p, seed)
+    if _wrong_in_interpreter(q):
+        out, lse = forward_triton(*_ready(q.float(), k.float(), v.float()), options)
+        return out.to(q.dtype), lse
+    q, k, v = _ready(q, k, v)
+    if _by_gluon(kernel, lambda: hopper.refuses(q, k, v, options)):
+        short = q.shape[3] == 64
+        attend = hopper_64.forward_gluon_64 if short else hopper.forward_gluon
+        return attend(q, k, v, options)
+    return forward_triton(q, k, v, options)
+
+
+@operator("attention_backward", varying=("seed",))
+def attention_backward(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    scale: float,
+    first: int,
+    last: int,
+    mask: torch.Tensor | None,
+    padding: torch.Tensor | None,
+    dropout_p: float,
+    seed: int,
+    kernel: str | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of q, k and v."""
+    options = Options(scale, first, last, mask, padding, dropout_p, seed)
     if _wrong_in_interpreter(q):
         wide = (t.float() for t in (grad, q, k, v))
         dq, dk, dv = backward_triton(*_ready(*wide), out.float(), lse, options)
         return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype)
     grad, q, k, v = _ready(grad, q, k, v)
-    with on_device_of(q):
-        if _by_gluon(kernel, lambda: hopper_backward.refuses(grad, q, k, v, options)):
-            return hopper_backward.backward_gluon(grad, q, k, v, out, lse, options)
-        return backward_triton(grad, q, k, v, out, lse, options)
+    if _by_gluon(kernel, lambda: hopper_backward.refuses(grad, q, k, v, options)):
+        return hopper_backward.backward_gluon(grad, q, k, v, out, lse, options)
+    return backward_triton(grad, q, k, v, out, lse, options)
 
 
-def _by_gluon(kernel: Kernel | None, refuses: Callable[[], str | None]) -> bool:
+@attention.register_fake
+def _(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+    return q.new_empty(q.shape), lse
+
+
+@attention_backward.register_fake
+def _(
+    grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _by_gluon(kernel: str | None, refuses: Callable[[], str | None]) -> bool:
     """Choose between the kernels; one that is named must be able to."""
     if kernel not in (None, "triton", "gluon"):
         raise ValueError(f"no kernel {kernel!r}; wanted triton, gluon or None.")

@@ -20,6 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernelwright.operators import held
 from solutions.flash_attention_triton.options import Options
 from solutions.flash_attention_triton.tiles import (
     Tiles,
@@ -92,7 +93,7 @@ def _walk_queries(
     return dk, dv
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["seed"])
 def _keys_kernel(
     q_ptr, k_ptr, v_ptr, mask_ptr, padding_ptr, grad_ptr, lse_ptr, dot_ptr,
     dk_ptr, dv_ptr,
@@ -202,7 +203,7 @@ def _walk_keys(
     return dq
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["seed"])
 def _queries_kernel(
     q_ptr, k_ptr, v_ptr, mask_ptr, padding_ptr, grad_ptr, lse_ptr, dot_ptr, dq_ptr,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
@@ -286,7 +287,7 @@ def backward_triton(
     dot = torch.empty((batch, heads, q_len), dtype=torch.float32, device=q.device)
     width = block_of(head_dim)
     block = 64 if q.device.type == "cuda" else 256
-    _dot_rows_kernel[(triton.cdiv(q_len, block) * batch * heads,)](
+    held(_dot_rows_kernel)[(triton.cdiv(q_len, block) * batch * heads,)](
         out, grad, dot, *grad.stride()[:3], heads, q_len,
         D=head_dim, BLOCK_D=width, BLOCK_M=block,
     )  # fmt: skip
@@ -299,12 +300,12 @@ def backward_triton(
     inputs = (q, k, v, mask, padding, grad, lse, dot)
     by_keys, by_queries = backward_tiles(q, options)
     cut = keys or by_keys
-    _keys_kernel[(triton.cdiv(kv_len, cut.n) * batch * kv_heads,)](
+    held(_keys_kernel)[(triton.cdiv(kv_len, cut.n) * batch * kv_heads,)](
         *inputs, dk, dv, *numbers, **told, BLOCK_M=cut.m, BLOCK_N=cut.n,
         num_warps=cut.warps, num_stages=cut.stages,
     )  # fmt: skip
     cut = queries or by_queries
-    _queries_kernel[(triton.cdiv(q_len, cut.m) * batch * heads,)](
+    held(_queries_kernel)[(triton.cdiv(q_len, cut.m) * batch * heads,)](
         *inputs, dq, *numbers, **told, BLOCK_M=cut.m, BLOCK_N=cut.n,
         num_warps=cut.warps, num_stages=cut.stages,
     )  # fmt: skip

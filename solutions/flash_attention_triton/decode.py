@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelwright.placing import on_device_of
+from kernelwright.operators import held, operator, recorded
 from solutions.flash_attention_triton.forward import block_of
 from solutions.flash_attention_triton.options import check_tensors
 from solutions.flash_attention_triton.visible import LOG2E
@@ -120,6 +120,7 @@ def _combine_kernel(
     tl.store(at + d, out.to(out_ptr.dtype.element_ty), mask=d < D)
 
 
+@recorded
 def decode_attention(
     q: torch.Tensor,
     k_cache: torch.Tensor,
@@ -163,16 +164,30 @@ def decode_attention(
         )
     q4 = q.unsqueeze(2) if q.ndim == 3 else q
     check_tensors(q4, k_cache, v_cache)
+    _check_decode(q4, lengths, window, splits)
+    if scale is None:
+        scale = 1.0 / math.sqrt(q.shape[-1])
+    out: torch.Tensor = _decode(q, k_cache, v_cache, lengths, scale, window, splits)
+    return out
+
+
+@operator("decode_attention")
+def _decode(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    lengths: torch.Tensor | None,
+    scale: float,
+    window: int | None,
+    splits: int | None,
+) -> torch.Tensor:
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
+        # The interpreter's bf16 is wrong.
+        wide = (t.float() for t in (q, k_cache, v_cache))
+        return _decode(*wide, lengths, scale, window, splits).to(q.dtype)
+    q4 = q.unsqueeze(2) if q.ndim == 3 else q
     batch, heads, new, head_dim = q4.shape
     kv_heads, max_len = k_cache.shape[1:3]
-    _check_decode(q4, lengths, window, splits)
-    wide = q4.dtype == torch.bfloat16 and q4.device.type == "cpu"
-    if wide:  # the interpreter's bf16 is wrong
-        narrow = decode_attention(
-            q.float(), k_cache.float(), v_cache.float(), lengths,
-            scale=scale, window=window, splits=splits,
-        )  # fmt: skip
-        return narrow.to(torch.bfloat16)
     out = torch.empty(q4.shape, dtype=q4.dtype, device=q4.device)
     if not out.numel():
         return out.view(q.shape)
@@ -190,24 +205,24 @@ def decode_attention(
         (planes, pieces, block_r, head_dim), dtype=torch.float32, device=q4.device
     )
     lse = torch.empty(part.shape[:3], dtype=torch.float32, device=q4.device)
-    if scale is None:
-        scale = 1.0 / math.sqrt(head_dim)
     width = block_of(head_dim)
-    with on_device_of(q4):
-        _split_kernel[(pieces, planes)](
-            q4, k, v, q4 if lengths is None else lengths, part, lse,
-            *q4.stride()[:3], *k.stride()[:3], *v.stride()[:3], kv_heads, group, new,
-            max_len, window or 0, pieces, scale * LOG2E.value,
-            D=head_dim, BLOCK_D=width, BLOCK_R=block_r, BLOCK_N=block_n,
-            LENGTHS=lengths is not None, WINDOW=window is not None, PRECISION="ieee",
-            STAGES=3, num_warps=4,
-        )  # fmt: skip
-        _combine_kernel[(planes, rows)](
-            part, lse, out, *out.stride()[:3], kv_heads, group, pieces, rows,
-            D=head_dim, BLOCK_D=width, BLOCK_R=block_r,
-            BLOCK_S=triton.next_power_of_2(pieces), num_warps=4,
-        )  # fmt: skip
+    held(_split_kernel)[(pieces, planes)](
+        q4, k, v, q4 if lengths is None else lengths, part, lse,
+        *q4.stride()[:3], *k.stride()[:3], *v.stride()[:3], kv_heads, group, new,
+        max_len, window or 0, pieces, scale * LOG2E.value,
+        D=head_dim, BLOCK_D=width, BLOCK_R=block_r, BLOCK_N=block_n,
+        LENGTHS=lengths is not None, WINDOW=window is not None, PRECISION="ieee",
+        STAGES=3, num_warps=4,
+    )  # fmt: skip
+    held(_combine_kernel)[(planes, rows)](
+        part, lse, out, *out.stride()[:3], kv_heads, group, pieces, rows,
+        D=head_dim, BLOCK_D=width, BLOCK_R=block_r,
+        BLOCK_S=triton.next_power_of_2(pieces), num_warps=4,
+    )  # fmt: skip
     return out.view(q.shape)
+
+
+_decode.register_fake(lambda q, *rest: q.new_empty(q.shape))
 
 
 def _keys_a_step(q: torch.Tensor) -> int:

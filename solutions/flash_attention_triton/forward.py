@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernelwright.operators import held
 from solutions.flash_attention_triton.options import Options
 from solutions.flash_attention_triton.tiles import (
     Tiles,
@@ -61,7 +62,7 @@ def _walk(
     return acc, denom, m
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["seed"])
 def _forward_kernel(
     q_ptr, k_ptr, v_ptr, mask_ptr, padding_ptr, out_ptr, lse_ptr,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
@@ -143,7 +144,7 @@ def forward_triton(
     cut = tiles or forward_tiles(q, options)
     mask, padding, told = optional(q, options)
     grid = (triton.cdiv(q_len, cut.m) * batch * heads,)
-    _forward_kernel[grid](
+    held(_forward_kernel)[grid](
         q, k, v, mask, padding, out, lse,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *mask.stride(),
         heads, heads // k.shape[1], q_len, kv_len,

@@ -32,6 +32,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernelwright.operators import held
 from solutions.flash_attention_triton.options import UNBOUNDED, Options
 
 LOG2E = 1.4426950408889634
@@ -339,7 +340,7 @@ def forward_gluon(
     rows = ROWS.value
     bounded = options.bounded[1]
     grid = (triton.cdiv(q_len, rows * consumers) * batch * heads,)
-    _forward_kernel[grid](
+    held(_forward_kernel)[grid](
         described(q, rows), described(k, block_n), described(v, block_n),
         described(out, rows), lse, heads, heads // k.shape[1], q_len, kv_len,
         options.last if bounded else UNBOUNDED, options.scale * LOG2E,

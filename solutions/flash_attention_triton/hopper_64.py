@@ -52,6 +52,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernelwright.operators import held
 from solutions.flash_attention_triton.hopper import (
     LN2,
     LOG2E,
@@ -283,7 +284,7 @@ def forward_gluon_64(
     rows, keys = ROWS.value, KEYS.value
     bounded = options.bounded[1]
     grid = (triton.cdiv(q_len, CONSUMERS.value * rows) * batch * heads,)
-    _forward_kernel[grid](
+    held(_forward_kernel)[grid](
         described(q, rows), described(k, keys), described(v, keys),
         described(out, rows), lse, heads, heads // k.shape[1], q_len, k.shape[2],
         options.last if bounded else UNBOUNDED, options.scale * LOG2E,

@@ -57,6 +57,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernelwright.operators import held
 from solutions.flash_attention_triton import hopper
 from solutions.flash_attention_triton.hopper_backward_ends import (
     finish_kernel,
@@ -492,7 +493,7 @@ def backward_gluon(
     sums = torch.empty(shape, dtype=torch.float32, device=q.device)
     # The next ticket, then how many have added to each tile.
     turns = torch.empty(tiles + 1, dtype=torch.int32, device=q.device)
-    prepare_kernel[(tiles,)](
+    held(prepare_kernel)[(tiles,)](
         out, grad, lse, stats, sums, turns, *grad.stride()[:3], heads, q_len,
         D=head_dim, num_warps=4,
     )  # fmt: skip
@@ -500,12 +501,14 @@ def backward_gluon(
     described = [hopper.described(tensor, rows) for tensor in (q, k, v, grad)]
     flat = gl.NVMMASharedLayout(0, 32, 2)
     bounded = options.bounded[1]
-    _backward_kernel[(triton.cdiv(kv_len, KEYS.value) * batch * kv_heads,)](
+    held(_backward_kernel)[(triton.cdiv(kv_len, KEYS.value) * batch * kv_heads,)](
         *described, TensorDescriptor.from_tensor(stats, [1, 2 * rows], flat),
         hopper.described(dk, rows), hopper.described(dv, rows), sums, turns, batch,
         heads, heads // kv_heads, q_len, kv_len,
         options.last if bounded else UNBOUNDED, options.scale, options.scale * LOG2E,
         BOUNDED=bounded, num_warps=4,
     )  # fmt: skip
-    finish_kernel[(tiles,)](sums, dq, q_len, options.scale, D=head_dim, num_warps=4)
+    held(finish_kernel)[(tiles,)](
+        sums, dq, q_len, options.scale, D=head_dim, num_warps=4
+    )
     return dq, dk, dv

@@ -7,10 +7,11 @@ key j where ``i + first <= j <= i + last``, and where the masks let it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
+
+from kernelwright.operators import Varying
 
 Causal = bool | Literal["bottom-right"]
 Window = int | tuple[int | None, int | None] | None
@@ -20,8 +21,7 @@ MOST_HEAD_DIM = 256
 UNBOUNDED = 2**30  # no sequence is longer
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What the kernels are told beside q, k and v.
 
     Args:
@@ -95,8 +95,14 @@ def read_options(
         mask=_mask(mask, (batch, heads, q_len, kv_len), q.device),
         padding=_padding(key_padding_mask, (batch, kv_len), q.device),
         dropout_p=float(dropout_p),
-        seed=0 if seed is None else int(seed) % 2**63,
+        seed=_seed(seed),
     )
+
+
+def _seed(seed: int | None) -> int:
+    if isinstance(seed, Varying):
+        return seed  # of a recorded call: the kernels take it as it is
+    return 0 if seed is None else int(seed) % 2**63
 
 
 def check_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:

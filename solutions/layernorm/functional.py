@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from kernelwright.operators import operator, recorded
 from solutions.layernorm.launch import CTYPES, flag, forward_into, gradients_into, wide
 
 __all__ = ["layer_norm", "layer_norm_relu", "rms_norm"]
@@ -16,6 +16,7 @@ __all__ = ["layer_norm", "layer_norm_relu", "rms_norm"]
 _HALVES = (torch.float16, torch.bfloat16)
 
 
+@recorded
 def layer_norm(
     input: torch.Tensor,
     normalized_shape: int | Sequence[int],
@@ -48,9 +49,10 @@ def layer_norm(
     row = _shape("layer_norm", normalized_shape)
     input, weight, bias = _autocast(input, weight, bias)
     _check("layer_norm", input, row, weight=weight, bias=bias)
-    return _apply(input, weight, bias, row, eps, _Kind("layer_norm", False, False))
+    return _apply(input, weight, bias, row, eps, _Kind(rms=False, relu=False))
 
 
+@recorded
 def layer_norm_relu(
     input: torch.Tensor,
     normalized_shape: int | Sequence[int],
@@ -79,9 +81,10 @@ def layer_norm_relu(
     row = _shape("layer_norm_relu", normalized_shape)
     input, weight, bias = _autocast(input, weight, bias)
     _check("layer_norm_relu", input, row, weight=weight, bias=bias)
-    return _apply(input, weight, bias, row, eps, _Kind("layer_norm_relu", False, True))
+    return _apply(input, weight, bias, row, eps, _Kind(rms=False, relu=True))
 
 
+@recorded
 def rms_norm(
     input: torch.Tensor,
     normalized_shape: int | Sequence[int],
@@ -112,20 +115,7 @@ def rms_norm(
     _check("rms_norm", input, row, weight=weight)
     if eps is None:
         eps = torch.finfo(wide(input.dtype)).eps
-    return _apply(input, weight, None, row, eps, _Kind("rms_norm", True, False))
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """Which of the three; the last two are arguments of the templates."""
-
-    name: str
-    rms: bool
-    relu: bool
-
-    @property
-    def arguments(self) -> str:
-        return f"{flag(self.rms)}, {flag(self.relu)}"
+    return _apply(input, weight, None, row, eps, _Kind(rms=True, relu=False))
 
 
 def _apply(
@@ -136,72 +126,152 @@ def _apply(
     eps: float,
     kind: _Kind,
 ) -> torch.Tensor:
-    columns = 1
-    for size in row:
-        columns *= size
-    flat = (None if t is None else t.reshape(-1) for t in (weight, bias))
-    matrix = x.reshape(-1, columns) if x.numel() else x.reshape(0, max(1, columns))
-    y: torch.Tensor = _Norm.apply(matrix, *flat, eps, kind)
-    return y.reshape(x.shape)
+    given = (t for t in (x, weight, bias) if t is not None)
+    keep = torch.is_grad_enabled() and any(t.requires_grad for t in given)
+    y: torch.Tensor = _norm(x, weight, bias, math.prod(row), eps, *kind, keep)[0]
+    return y
 
 
-class _Norm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        eps: float,
-        kind: _Kind,
-    ) -> torch.Tensor:
-        x, weight, bias = x.contiguous(), _whole(weight), _whole(bias)
-        y = torch.empty_like(x)
-        stats = None
-        if any(ctx.needs_input_grad[:3]):
-            stats = x.new_empty((3, x.shape[0]), dtype=wide(x.dtype))
-        if x.numel():
-            forward_into(x, weight, bias, y, stats, eps, kind.arguments)
-        ctx.save_for_backward(x, weight, bias, stats)
-        ctx.kind = kind
-        return y
+class _Kind(NamedTuple):
+    """Which of the three: arguments of the kernels' templates."""
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, weight, bias, stats = ctx.saved_tensors
-        dx = torch.empty_like(x)
-        wants = ctx.needs_input_grad
-        dweight = torch.empty_like(weight) if weight is not None else None
-        dbias = torch.empty_like(bias) if bias is not None else None
-        if x.numel():
-            sums = bool(wants[1] or wants[2])
-            gradients_into(
-                x,
-                dy.contiguous(),
-                weight,
-                bias,
-                stats,
-                dx,
-                dweight if sums else None,
-                dbias if sums else None,
-                ctx.kind.arguments,
-            )
-        else:
-            for gradient in (dweight, dbias):
-                if gradient is not None:
-                    gradient.zero_()
-        return (
-            dx if wants[0] else None,
-            dweight if wants[1] else None,
-            dbias if wants[2] else None,
-            None,
-            None,
+    rms: bool
+    relu: bool
+
+
+@operator("norm")
+def _norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    columns: int,
+    eps: float,
+    rms: bool,
+    relu: bool,
+    keep: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return y, and with ``keep`` the rows' statistics for the backward pass."""
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    stats = _statistics(x, columns, keep)
+    if x.numel():
+        forward_into(
+            x.view(-1, columns),
+            _flat(weight),
+            _flat(bias),
+            y.view(-1, columns),
+            stats if keep else None,
+            eps,
+            _template(rms, relu),
         )
+    return y, stats
 
 
-def _whole(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    return None if tensor is None else tensor.contiguous()
+@operator("norm_backward")
+def _norm_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    stats: torch.Tensor,
+    columns: int,
+    rms: bool,
+    relu: bool,
+    sums: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of x and, with ``sums``, of weight and bias."""
+    x, dy = x.contiguous(), dy.contiguous()
+    dx = torch.empty_like(x)
+    dweight, dbias = (_gradient_of(t, sums, x) for t in (weight, bias))
+    if x.numel():
+        gradients_into(
+            x.view(-1, columns),
+            dy.view(-1, columns),
+            _flat(weight),
+            _flat(bias),
+            stats,
+            dx.view(-1, columns),
+            _flat(dweight) if sums and weight is not None else None,
+            _flat(dbias) if sums and bias is not None else None,
+            _template(rms, relu),
+        )
+    else:
+        dweight.zero_()
+        dbias.zero_()
+    return dx, dweight, dbias
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, weight, bias, columns, _, rms, relu, _ = inputs
+    ctx.save_for_backward(x, weight, bias, output[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.told = columns, rms, relu
+
+
+def _gradient(ctx: Any, dy: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
+    x, weight, bias, stats = ctx.saved_tensors
+    wants = ctx.needs_input_grad
+    sums = bool(wants[1] or wants[2])
+    found = _norm_backward(dy, x, weight, bias, stats, *ctx.told, sums)
+    wanted = (d if want else None for d, want in zip(found, wants, strict=False))
+    return (*wanted, None, None, None, None, None)
+
+
+@_norm.register_fake
+def _(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    columns: int,
+    eps: float,
+    rms: bool,
+    relu: bool,
+    keep: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return y, _statistics(x, columns, keep)
+
+
+@_norm_backward.register_fake
+def _(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    stats: torch.Tensor,
+    columns: int,
+    rms: bool,
+    relu: bool,
+    sums: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return dx, _gradient_of(weight, sums, x), _gradient_of(bias, sums, x)
+
+
+_norm.register_autograd(_gradient, setup_context=_keep)
+
+
+def _statistics(x: torch.Tensor, columns: int, keep: bool) -> torch.Tensor:
+    """Return room for three numbers a row, or none."""
+    rows = x.numel() // columns if keep and columns else 0
+    return x.new_empty((3, rows), dtype=wide(x.dtype))
+
+
+def _gradient_of(
+    parameter: torch.Tensor | None, sums: bool, x: torch.Tensor
+) -> torch.Tensor:
+    """Return room for a parameter's gradient, or none."""
+    if parameter is None or not sums:
+        return x.new_empty(0)
+    return parameter.new_empty(parameter.shape)
+
+
+def _flat(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.reshape(-1)
+
+
+def _template(rms: bool, relu: bool) -> str:
+    return f"{flag(rms)}, {flag(relu)}"
 
 
 def _autocast(*tensors: torch.Tensor | None) -> list[Any]:

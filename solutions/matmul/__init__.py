@@ -39,6 +39,7 @@ from typing import Any, Literal
 import torch
 
 import kernelwright as kw
+from kernelwright.operators import operator, recorded
 
 __all__ = ["matmul"]
 
@@ -129,6 +130,7 @@ _LOADED = {LARGE: 0.86, SMALL: 0.61}
 _PIPELINED_TURNED = 0.84
 
 
+@recorded
 def matmul(
     a: torch.Tensor, b: torch.Tensor, *, kernel: MatmulKernel = "auto"
 ) -> torch.Tensor:
@@ -155,39 +157,59 @@ def matmul(
     Cost: 2 m n k FLOPs a product; at least (m k + k n + m n) * itemsize bytes.
     """
     _check(a, b, kernel)
+    result: torch.Tensor = _matmul(a, b, kernel)
+    return result
+
+
+@operator("matmul")
+def _matmul(a: torch.Tensor, b: torch.Tensor, kernel: str) -> torch.Tensor:
     left = a[None] if a.dim() == 1 else a
     right = b[:, None] if b.dim() == 1 else b
     if right.dim() == 2 and left.dim() > 2:
         # One tall product instead of many: b is the same for all.
-        rows = left.reshape(-1, left.shape[-1])
-        flat: torch.Tensor = _Matmul.apply(rows, right, kernel)
-        out = flat.reshape(*left.shape[:-1], right.shape[-1])
+        flat = _product(left.reshape(-1, left.shape[-1]), right, kernel)
     else:
-        out = _Matmul.apply(left, right, kernel)
-    if b.dim() == 1:
-        out = out.squeeze(-1)
-    return out.squeeze(-1 if b.dim() == 1 else -2) if a.dim() == 1 else out
+        flat = _product(left, right, kernel)
+    return flat.view(_shape(a, b))
 
 
-class _Matmul(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, a: torch.Tensor, b: torch.Tensor, kernel: MatmulKernel
-    ) -> torch.Tensor:
-        ctx.save_for_backward(a, b)
-        return _product(a, b, kernel)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        a, b = ctx.saved_tensors
-        wanted_a, wanted_b, _ = ctx.needs_input_grad
-        # Transposed views: the kernel reads them where they lie.
-        grad_a = matmul(grad, b.mT).sum_to_size(a.shape) if wanted_a else None
-        grad_b = matmul(a.mT, grad).sum_to_size(b.shape) if wanted_b else None
-        return grad_a, grad_b, None
+@_matmul.register_fake
+def _(a: torch.Tensor, b: torch.Tensor, kernel: str) -> torch.Tensor:
+    return a.new_empty(_shape(a, b))
 
 
-def _product(a: torch.Tensor, b: torch.Tensor, kernel: MatmulKernel) -> torch.Tensor:
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+
+
+def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    a, b = ctx.saved_tensors
+    wanted_a, wanted_b, _ = ctx.needs_input_grad
+    left = a[None] if a.dim() == 1 else a
+    right = b[:, None] if b.dim() == 1 else b
+    grad = grad.unsqueeze(-2) if a.dim() == 1 else grad
+    grad = grad.unsqueeze(-1) if b.dim() == 1 else grad
+    grad_a = grad_b = None
+    # Transposed views: the kernel reads them where they lie.
+    if wanted_a:
+        grad_a = matmul(grad, right.mT).sum_to_size(left.shape).reshape(a.shape)
+    if wanted_b:
+        if right.dim() == 2 and left.dim() > 2:
+            left, grad = left.flatten(0, -2), grad.flatten(0, -2)
+        grad_b = matmul(left.mT, grad).sum_to_size(right.shape).reshape(b.shape)
+    return grad_a, grad_b, None
+
+
+_matmul.register_autograd(_gradient, setup_context=_keep, twice=True)
+
+
+def _shape(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    rows = a.shape[-2:-1] if a.dim() > 1 else ()
+    return (*batch, *rows, *(b.shape[-1:] if b.dim() > 1 else ()))
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, kernel: str) -> torch.Tensor:
     """Multiply operands of two or more dimensions each."""
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     (m, k), n = a.shape[-2:], b.shape[-1]

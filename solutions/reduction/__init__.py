@@ -50,6 +50,7 @@ from typing import Any
 import torch
 
 import kernelwright as kw
+from kernelwright.operators import operator, recorded, zeros_between_launches
 
 __all__ = ["mean_abs", "sum_all", "sum_squared"]
 
@@ -90,6 +91,7 @@ _COLUMN_THREADS = 1024
 _COLUMN_PIECES = 264
 
 
+@recorded
 def sum_all(x: torch.Tensor) -> torch.Tensor:
     """Add all elements up: ``sum of x[i]``.
 
@@ -107,10 +109,11 @@ def sum_all(x: torch.Tensor) -> torch.Tensor:
     Cost: n * itemsize bytes, n - 1 FLOPs.
     """
     _check("sum_all", x, {**_FLOATS, **_INTEGERS})
-    result: torch.Tensor = _Reduce.apply(x, "Total", tuple(range(x.dim())), False)
+    result: torch.Tensor = _sum(x, "Total", list(range(x.dim())), False)
     return result
 
 
+@recorded
 def sum_squared(
     x: torch.Tensor, dim: Dim = None, keepdim: bool = False
 ) -> torch.Tensor:
@@ -136,6 +139,7 @@ def sum_squared(
     return _along("sum_squared", "Squares", x, dim, keepdim)
 
 
+@recorded
 def mean_abs(x: torch.Tensor, dim: Dim = None, keepdim: bool = False) -> torch.Tensor:
     """Average magnitudes along dimensions: ``mean of |x[i]|``.
 
@@ -164,39 +168,64 @@ def _along(
     function: str, operation: str, x: torch.Tensor, dim: Dim, keepdim: bool
 ) -> torch.Tensor:
     _check(function, x, _FLOATS)
-    result: torch.Tensor = _Reduce.apply(
-        x, operation, _dimensions(function, x, dim), keepdim
-    )
+    dims = list(_dimensions(function, x, dim))
+    result: torch.Tensor = _sum(x, operation, dims, keepdim)
     return result
 
 
-class _Reduce(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, operation: str, dims: tuple[int, ...], keepdim: bool
-    ) -> torch.Tensor:
-        ctx.operation, ctx.dims, ctx.keepdim = operation, dims, keepdim
-        if operation != "Total":
-            ctx.save_for_backward(x)
-        ctx.shape = x.shape
-        return _reduce(x, operation, dims, keepdim)
+@operator("sum")
+def _sum(
+    x: torch.Tensor, operation: str, dims: list[int], keepdim: bool
+) -> torch.Tensor:
+    return _reduce(x, operation, tuple(dims), keepdim)
 
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        if not ctx.keepdim:
-            for dim in ctx.dims:  # in rising order
-                grad = grad.unsqueeze(dim)
-        if ctx.operation == "Total":
-            return grad.expand(ctx.shape), None, None, None
-        (x,) = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            # Somebody wants the gradient of the gradient: torch knows how.
-            return _slope_by_torch(x, ctx.operation, ctx.dims) * grad, None, None, None
-        return _slopes(x, grad, ctx.operation, ctx.dims), None, None, None
+
+@operator("sum_backward")
+def _sum_backward(
+    x: torch.Tensor, grad: torch.Tensor, operation: str, dims: list[int]
+) -> torch.Tensor:
+    return _slopes(x, grad, operation, tuple(dims))
+
+
+@_sum.register_fake
+def _(x: torch.Tensor, operation: str, dims: list[int], keepdim: bool) -> torch.Tensor:
+    sizes = enumerate(x.shape)
+    kept = [1 if d in dims else n for d, n in sizes if keepdim or d not in dims]
+    return x.new_empty(kept, dtype=_dtype_of_sums(x))
+
+
+_sum_backward.register_fake(lambda x, grad, operation, dims: torch.empty_like(x))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, ctx.operation, ctx.dims, ctx.keepdim = inputs
+    ctx.shape = x.shape
+    if ctx.operation != "Total":
+        ctx.save_for_backward(x)
+
+
+def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    if not ctx.keepdim:
+        for dim in ctx.dims:  # in rising order
+            grad = grad.unsqueeze(dim)
+    if ctx.operation == "Total":
+        return grad.expand(ctx.shape), None, None, None
+    (x,) = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        # Somebody wants the gradient of the gradient: torch knows how.
+        return _slope_by_torch(x, ctx.operation, ctx.dims) * grad, None, None, None
+    return _sum_backward(x, grad, ctx.operation, ctx.dims), None, None, None
+
+
+_sum.register_autograd(_gradient, setup_context=_keep, twice=True)
+
+
+def _dtype_of_sums(x: torch.Tensor) -> torch.dtype:
+    return torch.int64 if x.dtype in _INTEGERS else x.dtype
 
 
 def _slope_by_torch(
-    x: torch.Tensor, operation: str, dims: tuple[int, ...]
+    x: torch.Tensor, operation: str, dims: Sequence[int]
 ) -> torch.Tensor:
     if operation == "Squares":
         return 2 * x
@@ -257,7 +286,7 @@ def _one_run(flags: list[bool]) -> bool:
 def _reduce(
     x: torch.Tensor, operation: str, dims: tuple[int, ...], keepdim: bool
 ) -> torch.Tensor:
-    dtype = torch.int64 if x.dtype in _INTEGERS else x.dtype
+    dtype = _dtype_of_sums(x)
     view = view_for(x, dims)
     kept = [1 if d in dims else x.shape[d] for d in view.order]
     out = torch.empty(kept, dtype=dtype, device=x.device)
@@ -390,7 +419,7 @@ def launch_plan(plan: Plan, view: View, operation: str, out: torch.Tensor) -> No
     # Of one piece nothing is left over.
     left = view.sums * plan.pieces if plan.pieces > 1 else 1
     partials = torch.empty(left, dtype=wide, device=x.device)
-    arrived = _counters(x.device, plan.groups if plan.pieces > 1 else 1)
+    arrived = zeros_between_launches(x.device, plan.groups if plan.pieces > 1 else 1)
     if plan.kernel.startswith("sum_pieces"):
         kernel[plan.blocks, plan.threads](
             x, out, partials, arrived, view.length, plan.piece, plan.pieces
@@ -408,21 +437,6 @@ def launch_plan(plan: Plan, view: View, operation: str, out: torch.Tensor) -> No
         plan.pieces,
         plan.tiles,
     )
-
-
-_zeros: dict[tuple[int, int], torch.Tensor] = {}
-
-
-def _counters(device: torch.device, count: int) -> torch.Tensor:
-    """Return zeros that kernels leave as zeros: one set a stream, made once."""
-    if device.type != "cuda":
-        return torch.zeros(count, dtype=torch.int32)
-    stream = torch.cuda.current_stream(device)
-    key = (stream.device_index, stream.cuda_stream)
-    if key not in _zeros or _zeros[key].numel() < count:
-        many = max(_PIECES, count)
-        _zeros[key] = torch.zeros(many, dtype=torch.int32, device=device)
-    return _zeros[key]
 
 
 def _slopes(

@@ -36,8 +36,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from kernelwright.operators import operator, recorded
 from solutions.softmax.launch import backward_into, forward_into
 
 __all__ = ["softmax"]
@@ -46,6 +46,7 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _HALVES = (torch.float16, torch.bfloat16)
 
 
+@recorded
 def softmax(
     input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
@@ -82,42 +83,58 @@ def softmax(
     dtype = dtype or input.dtype
     if not (input.dtype in _HALVES and dtype == torch.float32):
         input = input.to(dtype)  # else the kernel reads halves and writes floats
-    if input.ndim == 0:
-        whole: torch.Tensor = _Softmax.apply(input.reshape(1), 0, dtype)
-        return whole.reshape(())
-    out: torch.Tensor = _Softmax.apply(input, dim % input.ndim, dtype)
+    out: torch.Tensor = _softmax(input, dim % max(1, input.ndim), dtype)
     return out
 
 
-class _Softmax(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, dim: int, dtype: torch.dtype
-    ) -> torch.Tensor:
-        x = x.contiguous()
-        y = torch.empty_like(x, dtype=dtype)
-        if x.numel():
-            forward_into(_three(x, dim), _three(y, dim))
-        ctx.save_for_backward(y)
-        ctx.dim, ctx.dtype = dim, x.dtype
-        return y
+@operator("softmax")
+def _softmax(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x, dtype=dtype)
+    if x.numel():
+        forward_into(_three(x, dim), _three(y, dim))
+    return y
 
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any, grad: torch.Tensor
-    ) -> tuple[torch.Tensor | None, None, None]:
-        (y,) = ctx.saved_tensors
-        out = torch.empty_like(y, dtype=ctx.dtype)
-        if y.numel():
-            backward_into(
-                *(_three(t, ctx.dim) for t in (y, grad.contiguous(), out)),
-            )
-        return out, None, None
+
+@operator("softmax_backward")
+def _softmax_backward(
+    y: torch.Tensor, grad: torch.Tensor, dim: int, dtype: torch.dtype
+) -> torch.Tensor:
+    out = torch.empty_like(y, dtype=dtype)
+    if y.numel():
+        backward_into(*(_three(t, dim) for t in (y, grad.contiguous(), out)))
+    return out
+
+
+def _keep_output(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(output)
+    ctx.dim, ctx.dtype = inputs[1], inputs[0].dtype
+
+
+def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    (y,) = ctx.saved_tensors
+    return _softmax_backward(y, grad, ctx.dim, ctx.dtype), None, None
+
+
+@_softmax.register_fake
+def _(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
+
+
+@_softmax_backward.register_fake
+def _(
+    y: torch.Tensor, grad: torch.Tensor, dim: int, dtype: torch.dtype
+) -> torch.Tensor:
+    return torch.empty_like(y, dtype=dtype)
+
+
+_softmax.register_autograd(_gradient, setup_context=_keep_output)
 
 
 def _three(x: torch.Tensor, dim: int) -> torch.Tensor:
     """View a contiguous tensor as (outer, length, inner) around a dimension."""
+    if not x.ndim:
+        return x.view(1, 1, 1)
     return x.view(x.shape[:dim].numel(), x.shape[dim], x.shape[dim + 1 :].numel())
 
 

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelwright.placing import on_device_of
+from kernelwright.operators import held
 from solutions.softmax import kernels, side_by_side
 
 
@@ -62,21 +62,20 @@ def forward_into(x: torch.Tensor, out: torch.Tensor) -> None:
         forward_into(turned, made)
         out.copy_(made.view(outer, inner, length).mT)
         return
-    with on_device_of(x):
-        if inner > 1:
-            block, columns, tiles, warps = _columns_plan(length, inner)
-            kernels.columns_kernel[(outer * tiles,)](
-                x, out, length, inner, tiles,
-                COLS=columns, BLOCK=block, WIDE=wide, num_warps=warps,
-            )  # fmt: skip
-        elif length * _wide_bytes(x) <= REGISTERS:
-            block, rows, warps = rows_plan(length)
-            kernels.rows_kernel[(triton.cdiv(outer, rows),)](
-                x, out, outer, length,
-                ROWS=rows, BLOCK=block, WIDE=wide, num_warps=warps,
-            )  # fmt: skip
-        else:
-            _forward_in_pieces(x, out)
+    if inner > 1:
+        block, columns, tiles, warps = _columns_plan(length, inner)
+        held(kernels.columns_kernel)[(outer * tiles,)](
+            x, out, length, inner, tiles,
+            COLS=columns, BLOCK=block, WIDE=wide, num_warps=warps,
+        )  # fmt: skip
+    elif length * _wide_bytes(x) <= REGISTERS:
+        block, rows, warps = rows_plan(length)
+        held(kernels.rows_kernel)[(triton.cdiv(outer, rows),)](
+            x, out, outer, length,
+            ROWS=rows, BLOCK=block, WIDE=wide, num_warps=warps,
+        )  # fmt: skip
+    else:
+        _forward_in_pieces(x, out)
 
 
 def backward_into(y: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) -> None:
@@ -94,21 +93,20 @@ def backward_into(y: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) -> Non
         backward_into(turned, _turned(grad), made)
         out.copy_(made.view(outer, inner, length).mT)
         return
-    with on_device_of(y):
-        if inner > 1:
-            block, columns, tiles, warps = _columns_plan(length, inner)
-            kernels.columns_backward_kernel[(outer * tiles,)](
-                y, grad, out, length, inner, tiles,
-                COLS=columns, BLOCK=block, WIDE=wide, num_warps=warps,
-            )  # fmt: skip
-        elif length * _wide_bytes(y) <= REGISTERS:
-            block, rows, warps = rows_plan(length)
-            kernels.rows_backward_kernel[(triton.cdiv(outer, rows),)](
-                y, grad, out, outer, length,
-                ROWS=rows, BLOCK=block, WIDE=wide, num_warps=warps,
-            )  # fmt: skip
-        else:
-            _backward_in_pieces(y, grad, out)
+    if inner > 1:
+        block, columns, tiles, warps = _columns_plan(length, inner)
+        held(kernels.columns_backward_kernel)[(outer * tiles,)](
+            y, grad, out, length, inner, tiles,
+            COLS=columns, BLOCK=block, WIDE=wide, num_warps=warps,
+        )  # fmt: skip
+    elif length * _wide_bytes(y) <= REGISTERS:
+        block, rows, warps = rows_plan(length)
+        held(kernels.rows_backward_kernel)[(triton.cdiv(outer, rows),)](
+            y, grad, out, outer, length,
+            ROWS=rows, BLOCK=block, WIDE=wide, num_warps=warps,
+        )  # fmt: skip
+    else:
+        _backward_in_pieces(y, grad, out)
 
 
 def rows_plan(length: int) -> tuple[int, int, int]:
@@ -130,21 +128,21 @@ def _forward_in_pieces(x: torch.Tensor, out: torch.Tensor) -> None:
     pieces, wide = triton.cdiv(length, PIECE), _wide(x)
     maxima, totals = x.new_empty((2, rows, pieces), dtype=_wide_dtype(x))
     if _can_meet(x, pieces):
-        side_by_side.forward_kernel[(rows * pieces,)](
+        held(side_by_side.forward_kernel)[(rows * pieces,)](
             x, maxima, totals, _nobody(x), out, rows, length, pieces,
             BLOCK=PIECE, ROOM=_room(pieces), WIDE=wide, PACK=_to_a_register(x),
             **FORWARD[x.element_size()].options(),
         )  # fmt: skip
         return
     tops, shares = x.new_empty((2, rows), dtype=_wide_dtype(x))
-    kernels.pieces_kernel[(rows * pieces,)](
+    held(kernels.pieces_kernel)[(rows * pieces,)](
         x, maxima, totals, length, pieces, BLOCK=PIECE, WIDE=wide, num_warps=8
     )
-    kernels.fold_kernel[(rows,)](
+    held(kernels.fold_kernel)[(rows,)](
         maxima, totals, tops, shares, pieces,
         BLOCK=min(1024, triton.next_power_of_2(pieces)), WIDE=wide,
     )  # fmt: skip
-    kernels.write_kernel[(rows * pieces,)](
+    held(kernels.write_kernel)[(rows * pieces,)](
         x, tops, shares, out, length, pieces, BLOCK=PIECE, WIDE=wide, num_warps=8
     )
 
@@ -154,17 +152,17 @@ def _backward_in_pieces(y: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) 
     pieces, wide = triton.cdiv(length, PIECE), _wide(y)
     products = y.new_empty((rows, pieces), dtype=_wide_dtype(y))
     if _can_meet(y, pieces):
-        side_by_side.backward_kernel[(rows * pieces,)](
+        held(side_by_side.backward_kernel)[(rows * pieces,)](
             y, grad, products, _nobody(y), out, rows, length, pieces,
             BLOCK=PIECE, ROOM=_room(pieces), WIDE=wide,
             PACK_Y=_to_a_register(y), PACK_GRAD=_to_a_register(grad),
             **BACKWARD[max(y.element_size(), grad.element_size())].options(),
         )  # fmt: skip
         return
-    kernels.products_kernel[(rows * pieces,)](
+    held(kernels.products_kernel)[(rows * pieces,)](
         y, grad, products, length, pieces, BLOCK=PIECE, WIDE=wide, num_warps=8
     )
-    kernels.write_backward_kernel[(rows * pieces,)](
+    held(kernels.write_backward_kernel)[(rows * pieces,)](
         y, grad, products.sum(1), out, length, pieces,
         BLOCK=PIECE, WIDE=wide, num_warps=8,
     )  # fmt: skip

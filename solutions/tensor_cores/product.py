@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 import kernelwright as kw
+from kernelwright.operators import operator, recorded
 from solutions.tensor_cores.tiles import (
     GROUP,
     SMALL,
@@ -26,6 +27,7 @@ _EMULATED = 2**24  # multiplications; about a second on two cores
 _MOST_SIDE = 2**31 - 2**10
 
 
+@recorded
 def gemm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -56,44 +58,55 @@ def gemm(
     """
     _check(a, b, out_dtype)
     dtype = a.dtype if out_dtype is None else out_dtype
-    result: torch.Tensor = _Gemm.apply(a, b, dtype, kernel)
+    result: torch.Tensor = _gemm(a, b, dtype, kernel)
     return result
 
 
-class _Gemm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        dtype: torch.dtype,
-        kernel: GemmKernel,
-    ) -> torch.Tensor:
-        ctx.save_for_backward(a, b)
-        return _product(a, b, dtype, kernel)
+@operator("gemm")
+def _gemm(
+    a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, kernel: str
+) -> torch.Tensor:
+    return _product(a, b, dtype, kernel)
 
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        a, b = ctx.saved_tensors
-        # An fp32 gradient is rounded: the tensor cores take 16 bits on both sides.
-        grad = grad.to(a.dtype)
-        needs_a, needs_b = ctx.needs_input_grad[:2]
-        if b.dim() == 2 and a.dim() > 2:
-            # All rows of a meet one b, so its gradient is one product.
-            a, grad_rows = a.flatten(0, -2), grad.flatten(0, -2)
-            to_a = gemm(grad, b.mT) if needs_a else None
-            return to_a, gemm(a.mT, grad_rows) if needs_b else None, None, None
-        to_a = gemm(grad, b.mT).sum_to_size(a.shape) if needs_a else None
-        to_b = gemm(a.mT, grad).sum_to_size(b.shape) if needs_b else None
-        return to_a, to_b, None, None
+
+@_gemm.register_fake
+def _(
+    a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, kernel: str
+) -> torch.Tensor:
+    return _room(a, b, dtype)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+
+
+def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    a, b = ctx.saved_tensors
+    # An fp32 gradient is rounded: the tensor cores take 16 bits on both sides.
+    grad = grad.to(a.dtype)
+    needs_a, needs_b = ctx.needs_input_grad[:2]
+    to_a = gemm(grad, b.mT).sum_to_size(a.shape) if needs_a else None
+    if b.dim() == 2 and a.dim() > 2:
+        # All rows of a meet one b, so its gradient is one product.
+        a, grad = a.flatten(0, -2), grad.flatten(0, -2)
+    to_b = gemm(a.mT, grad).sum_to_size(b.shape) if needs_b else None
+    return to_a, to_b, None, None
+
+
+_gemm.register_autograd(_gradient, setup_context=_keep, twice=True)
+
+
+def _room(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return memory for the result."""
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return a.new_empty((*batch, a.shape[-2], b.shape[-1]), dtype=dtype)
 
 
 def _product(
-    a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, kernel: GemmKernel
+    a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, kernel: str
 ) -> torch.Tensor:
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    (m, k), n = a.shape[-2:], b.shape[-1]
-    out = torch.empty(*batch, m, n, dtype=dtype, device=a.device)
+    out = _room(a, b, dtype)
+    (m, k), n, batch = a.shape[-2:], b.shape[-1], out.shape[:-2]
     if not out.numel():
         return out
     if kernel != "auto":

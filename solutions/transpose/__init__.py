@@ -31,11 +31,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 import kernelwright as kw
+from kernelwright.operators import operator, recorded
 
 __all__ = ["transpose"]
 
@@ -127,6 +128,7 @@ def pack_width(itemsize: int) -> int:
     return 8 if itemsize == 1 else 16 // itemsize
 
 
+@recorded
 def transpose(
     x: torch.Tensor,
     *,
@@ -155,26 +157,29 @@ def transpose(
     """
     _check(x)
     if out is None:
-        result: torch.Tensor = _Transpose.apply(x, kernel)
+        result: torch.Tensor = _transpose(x, kernel)
         return result
     _check_out(x, out)
+    if torch.compiler.is_compiling():
+        return out.copy_(_transpose(x, kernel))
     return _transpose_into(x, out, kernel)
 
 
-class _Transpose(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, kernel: TransposeKernel) -> torch.Tensor:
-        shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
-        return _transpose_into(x, x.new_empty(shape), kernel)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return transpose(grad), None
+def _turned(x: torch.Tensor) -> torch.Tensor:
+    """Return memory for the result."""
+    return x.new_empty((*x.shape[:-2], x.shape[-1], x.shape[-2]))
 
 
-def _transpose_into(
-    x: torch.Tensor, out: torch.Tensor, kernel: TransposeKernel
-) -> torch.Tensor:
+@operator("transpose")
+def _transpose(x: torch.Tensor, kernel: str) -> torch.Tensor:
+    return _transpose_into(x, _turned(x), kernel)
+
+
+_transpose.register_fake(lambda x, kernel: _turned(x))
+_transpose.register_autograd(lambda ctx, grad: (transpose(grad), None), twice=True)
+
+
+def _transpose_into(x: torch.Tensor, out: torch.Tensor, kernel: str) -> torch.Tensor:
     if not x.numel():
         return out
     if kernel == "auto" and x.mT.is_contiguous():

@@ -34,6 +34,7 @@ from typing import Any, Literal
 import torch
 
 import kernelwright as kw
+from kernelwright.operators import operator, recorded
 
 __all__ = ["add_one", "saxpy", "vector_add"]
 
@@ -58,6 +59,7 @@ _BLOCKS_ON_CPU = 64
 _MOST_INT_ELEMENTS = 2**31 - 2**20
 
 
+@recorded
 def add_one(x: torch.Tensor) -> torch.Tensor:
     """Add one to every element: ``out[i] = x[i] + 1``.
 
@@ -74,10 +76,11 @@ def add_one(x: torch.Tensor) -> torch.Tensor:
     Cost: 2 * n * itemsize bytes, n FLOPs.
     """
     _check("add_one", x=x)
-    result: torch.Tensor = _AddOne.apply(x)
+    result: torch.Tensor = _add_one(x)
     return result
 
 
+@recorded
 def vector_add(
     x: torch.Tensor,
     y: torch.Tensor,
@@ -107,8 +110,10 @@ def vector_add(
     _check("vector_add", x=x, y=y)
     if out is not None:
         _check_out("vector_add", x, y, out)
-        return _add_into(x, y, out, kernel)
-    result: torch.Tensor = _Add.apply(x, y, kernel)
+        if torch.compiler.is_compiling():
+            return out.copy_(_add(x, y, kernel))
+        return _add_into(x, y, kernel, out)
+    result: torch.Tensor = _add(x, y, kernel)
     return result
 
 
@@ -139,47 +144,56 @@ def saxpy(
 
     Cost: 3 * n * itemsize bytes, 2 * n FLOPs.
     """
+    return _scaled_sum(float(a), x, y, out, kernel)
+
+
+@recorded(varying=("a",))
+def _scaled_sum(
+    a: float,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    out: torch.Tensor | None,
+    kernel: str,
+) -> torch.Tensor:
     _check("saxpy", x=x, y=y)
     if out is not None:
         _check_out("saxpy", x, y, out)
-        return _saxpy_into(float(a), x, y, out, kernel)
-    result: torch.Tensor = _Saxpy.apply(float(a), x, y, kernel)
+        if torch.compiler.is_compiling():
+            return out.copy_(_saxpy(a, x, y, kernel))
+        return _saxpy_into(a, x, y, kernel, out)
+    result: torch.Tensor = _saxpy(a, x, y, kernel)
     return result
 
 
-class _AddOne(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return _add_one_into(x, _like(x))
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        return grad
+@operator("add_one")
+def _add_one(x: torch.Tensor) -> torch.Tensor:
+    return _add_one_into(x, _like(x))
 
 
-class _Add(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, y: torch.Tensor, kernel: AddKernel
-    ) -> torch.Tensor:
-        return _add_into(x, y, _like(x), kernel)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return grad, grad, None
+@operator("vector_add")
+def _add(x: torch.Tensor, y: torch.Tensor, kernel: str) -> torch.Tensor:
+    return _add_into(x, y, kernel, _like(x))
 
 
-class _Saxpy(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, a: float, x: torch.Tensor, y: torch.Tensor, kernel: SaxpyKernel
-    ) -> torch.Tensor:
-        ctx.a = a
-        return _saxpy_into(a, x, y, _like(x), kernel)
+@operator("saxpy", varying=("a",))
+def _saxpy(a: float, x: torch.Tensor, y: torch.Tensor, kernel: str) -> torch.Tensor:
+    return _saxpy_into(a, x, y, kernel, _like(x))
 
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return None, ctx.a * grad, grad, None
+
+def _keep_factor(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.a = inputs[0]
+
+
+_add_one.register_fake(lambda x: _like(x))
+_add.register_fake(lambda x, y, kernel: _like(x))
+_saxpy.register_fake(lambda a, x, y, kernel: _like(x))
+_add_one.register_autograd(lambda ctx, grad: grad, twice=True)
+_add.register_autograd(lambda ctx, grad: (grad, grad, None), twice=True)
+_saxpy.register_autograd(
+    lambda ctx, grad: (None, ctx.a * grad, grad, None),
+    setup_context=_keep_factor,
+    twice=True,
+)
 
 
 def _add_one_into(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -191,7 +205,7 @@ def _add_one_into(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 
 
 def _add_into(
-    x: torch.Tensor, y: torch.Tensor, out: torch.Tensor, kernel: AddKernel
+    x: torch.Tensor, y: torch.Tensor, kernel: str, out: torch.Tensor
 ) -> torch.Tensor:
     x, y, n = x.contiguous(), y.contiguous(), x.numel()
     if kernel == "any_dtype":
@@ -217,7 +231,7 @@ def _add_into(
 
 
 def _saxpy_into(
-    a: float, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor, kernel: SaxpyKernel
+    a: float, x: torch.Tensor, y: torch.Tensor, kernel: str, out: torch.Tensor
 ) -> torch.Tensor:
     x, y, n = x.contiguous(), y.contiguous(), x.numel()
     if kernel == "any_dtype":

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import kernelwright as kw
-from solutions.softmax import _Softmax, launch, softmax
+from solutions.softmax import _softmax, launch, softmax
 from solutions.softmax.fused import softmax_triton
 from solutions.softmax.long_rows import softmax_long_rows
 from solutions.softmax.online_update import online_update
@@ -149,20 +149,20 @@ def test_autograd_around_the_kernels() -> None:
     wide = torch.randn(3, 4, 5, device=DEVICE, dtype=torch.float64, requires_grad=True)
     for dim in range(3):
         assert torch.autograd.gradcheck(
-            lambda x, dim=dim: _Softmax.apply(x, dim, x.dtype), wide
+            lambda x, dim=dim: _softmax(x, dim, x.dtype), wide
         )
         turned = wide.detach().transpose(0, 2)
         torch.testing.assert_close(
-            _Softmax.apply(turned, dim, turned.dtype), torch.softmax(turned, dim)
+            _softmax(turned, dim, turned.dtype), torch.softmax(turned, dim)
         )
     leaf = torch.randn(6, 9, device=DEVICE).half().requires_grad_()
-    y = _Softmax.apply(leaf, 1, torch.float32)
+    y = _softmax(leaf, 1, torch.float32)
     y.sum().backward()  # of a constant 6: an expanded gradient, and no slope
     assert y.dtype == torch.float32 and leaf.grad is not None
     assert leaf.grad.dtype == torch.float16 and leaf.grad.abs().max() < 1e-6
     for shape in ((0, 4), (4, 0)):
         none = torch.empty(shape, device=DEVICE, requires_grad=True)
-        _Softmax.apply(none, 1, none.dtype).sum().backward()
+        _softmax(none, 1, none.dtype).sum().backward()
         assert none.grad is not None and none.grad.shape == shape
 
 

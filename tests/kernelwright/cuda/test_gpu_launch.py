@@ -56,8 +56,8 @@ class Driver:
             }
         )
 
-    def calls(self) -> gpu._Calls:
-        return gpu._Calls(
+    def calls(self) -> gpu.Calls:
+        return gpu.Calls(
             self.launch, self.set_device, lambda: self.current, lambda device: 70
         )
 
@@ -77,8 +77,8 @@ class Program(gpu.GpuProgram):
 @pytest.fixture
 def driver(monkeypatch):
     driver = Driver(count=4)
-    monkeypatch.setattr(gpu, "_calls", driver.calls)
-    monkeypatch.setattr(gpu, "_thread", gpu._Thread())
+    monkeypatch.setattr(gpu, "calls", driver.calls)
+    monkeypatch.setattr(gpu, "known_device", gpu._Thread())
 
     @contextmanager
     def on(device: int):

@@ -1,0 +1,106 @@
+"""One small call of each family beside torch's: what is timed is the CPU's part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from solutions.flash_attention import decode_attention, flash_attention
+from solutions.layernorm import layer_norm, layer_norm_relu, rms_norm
+from solutions.matmul import matmul
+from solutions.reduction import mean_abs, sum_all, sum_squared
+from solutions.softmax import softmax
+from solutions.tensor_cores import gemm
+from solutions.transpose import transpose
+from solutions.vector_add import add_one, saxpy, vector_add
+
+
+class Call(NamedTuple):
+    """A function, torch's for the same, and what both are given.
+
+    Args:
+        name: of the function.
+        ours: takes the operands.
+        peer: likewise; None where torch has none.
+        operands: small, and floating.
+        tolerance: of the values, relative and absolute.
+    """
+
+    name: str
+    ours: Callable[..., torch.Tensor]
+    peer: Callable[..., torch.Tensor]
+    operands: tuple[torch.Tensor, ...]
+    tolerance: float = 1e-5
+
+
+def calls(device: str) -> Iterator[Call]:
+    """Yield a call of each function, with fresh operands.
+
+    Args:
+        device: of the operands; on the CPU they are smaller still.
+    """
+    half = torch.bfloat16 if device == "cuda" else torch.float32
+    close = 2e-2 if device == "cuda" else 1e-4
+    side = 128 if device == "cuda" else 32
+
+    def drawn(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.randn(size, device=device).to(dtype)
+
+    x, y = drawn(side, side), drawn(side, side)
+    w, b = drawn(side), drawn(side)
+    yield Call("add_one", add_one, lambda x: x + 1, (x,))
+    yield Call("vector_add", vector_add, torch.add, (x, y))
+    yield Call("saxpy", lambda x, y: saxpy(2.0, x, y), _saxpy, (x, y))
+    yield Call("transpose", transpose, lambda x: x.mT.contiguous(), (x,))
+    yield Call("mean_abs", mean_abs, lambda x: x.abs().mean(), (x,))
+    yield Call("sum_all", sum_all, torch.sum, (x,), 1e-4)
+    yield Call("sum_squared", sum_squared, lambda x: x.square().sum(), (x,), 1e-4)
+    yield Call("softmax", softmax, lambda x: torch.softmax(x, -1), (x,))
+    shape = (side,)
+    yield Call(
+        "layer_norm",
+        lambda x, w, b: layer_norm(x, shape, w, b),
+        lambda x, w, b: F.layer_norm(x, shape, w, b),
+        (x, w, b),
+        1e-4,
+    )
+    yield Call(
+        "layer_norm_relu",
+        lambda x, w, b: layer_norm_relu(x, shape, w, b),
+        lambda x, w, b: F.layer_norm(x, shape, w, b).relu(),
+        (x, w, b),
+        1e-4,
+    )
+    yield Call(
+        "rms_norm",
+        lambda x, w: rms_norm(x, shape, w),
+        lambda x, w: F.rms_norm(x, shape, w),
+        (x, w),
+        1e-4,
+    )
+    yield Call("matmul", matmul, torch.matmul, (x, y), 1e-3)
+    if device == "cuda":
+        yield Call("gemm", gemm, torch.matmul, (x.to(half), y.to(half)), 5e-2)
+    q, k, v = (drawn(2, 4, side, 64, dtype=half) for _ in range(3))
+    yield Call(
+        "flash_attention",
+        lambda q, k, v: flash_attention(q, k, v, causal=True),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        (q, k, v),
+        close,
+    )
+    new = drawn(2, 4, 1, 64, dtype=half)
+    yield Call(
+        "decode_attention",
+        decode_attention,
+        F.scaled_dot_product_attention,
+        (new, k, v),
+        close,
+    )
+
+
+def _saxpy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.add(y, x, alpha=2.0)

@@ -1,0 +1,201 @@
+"""Functions as a user times them: the call itself, the L2 cache cleared, in turn.
+
+    python -m benchmarks.as_called                 measure and store
+    python -m benchmarks.as_called --check         and hold against the floors
+    python -m benchmarks.as_called --only-correct  no timing; also without a GPU
+
+The other benchmarks time kernels with the launch queue kept full. Here each call is
+made once, between two events, after 256 MB were written elsewhere
+(``triton.testing.do_bench``): what the CPU does before its first launch counts where it
+takes longer than that writing. Ours, eager torch and torch.compile take turns, and the
+ratio is the faster of the two over ours.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks import _command
+from benchmarks._candidates import Row
+from solutions.flash_attention import decode_attention, flash_attention
+from solutions.layernorm import layer_norm, rms_norm
+from solutions.matmul import matmul
+from solutions.softmax import softmax
+from solutions.tensor_cores import gemm
+from solutions.transpose import transpose
+
+ROUNDS, ROUND_MS = 7, 40
+
+FLOORS: dict[str, dict[str, float]] = {}
+
+
+class Call(NamedTuple):
+    """What is timed.
+
+    Args:
+        name: of the row.
+        ours: takes the operands.
+        peer: torch's, likewise.
+        shapes: of the operands.
+        dtype: likewise.
+        backward: whether the way back is timed, and not the way there.
+        compiled: whether torch.compile has something to fuse.
+    """
+
+    name: str
+    ours: Callable[..., torch.Tensor]
+    peer: Callable[..., torch.Tensor]
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: torch.dtype = torch.bfloat16
+    backward: bool = False
+    compiled: bool = True
+
+
+def norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Normalise with ours."""
+    return layer_norm(x, w.shape, w, b)
+
+
+def torch_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Normalise with torch's."""
+    return F.layer_norm(x, w.shape, w, b)
+
+
+def calls(on_gpu: bool) -> Iterator[Call]:
+    """Yield what is timed; small without a GPU."""
+    rows, columns, side = (16384, 4096, 1024) if on_gpu else (8, 64, 16)
+    half = torch.bfloat16 if on_gpu else torch.float32
+    wide = ((rows, columns), (columns,), (columns,))
+    yield Call("layer_norm", norm, torch_norm, wide, half)
+    yield Call("layer_norm_backward", norm, torch_norm, wide, half, backward=True)
+    yield Call(
+        "rms_norm",
+        lambda x, w: rms_norm(x, w.shape, w, 1e-6),
+        lambda x, w: F.rms_norm(x, w.shape, w, 1e-6),
+        wide[:2],
+        half,
+    )
+    yield Call(
+        "softmax", softmax, lambda x: torch.softmax(x, -1), ((rows, columns),), half
+    )
+    yield Call(
+        "transpose", transpose, lambda x: x.mT.contiguous(), ((rows, columns),), half
+    )
+    square = ((side, side), (side, side))
+    yield Call("matmul", matmul, torch.matmul, square, torch.float32, compiled=False)
+    if on_gpu:
+        yield Call("gemm", gemm, torch.matmul, square, compiled=False)
+    heads = ((2, 16, 4 * side, 64),) * 3
+    yield Call(
+        "flash_attention",
+        lambda q, k, v: flash_attention(q, k, v, causal=True),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        heads if on_gpu else ((1, 1, 16, 64),) * 3,
+        half,
+        compiled=False,
+    )
+    cache = ((8, 8, 2 * side, 128),) * 2 if on_gpu else ((1, 1, 16, 64),) * 2
+    yield Call(
+        "decode_attention",
+        decode_attention,
+        F.scaled_dot_product_attention,
+        ((*cache[0][:2], 1, cache[0][3]), *cache),
+        half,
+        compiled=False,
+    )
+
+
+def main() -> int:
+    """Check, measure, store; return 0 if all is right and above its floor."""
+    options = _command.command_line(__doc__).parse_args()
+    return _command.run("as_called", options, check_values, measured, FLOORS)
+
+
+def check_values(device: str) -> None:
+    """Hold each against torch."""
+    for call in calls(device == "cuda"):
+        operands = operands_of(call, device)
+        got, wanted = call.ours(*operands), call.peer(*operands)
+        torch.testing.assert_close(got, wanted, rtol=3e-2, atol=3e-2)
+        print(f"right on {device}: {call.name}")
+
+
+def operands_of(call: Call, device: str) -> tuple[torch.Tensor, ...]:
+    """Draw operands: leaves, where the way back is timed."""
+    drawn = (torch.randn(shape, device=device) for shape in call.shapes)
+    return tuple(t.to(call.dtype).requires_grad_(call.backward) for t in drawn)
+
+
+def measured(options: Namespace) -> _command.Measured:
+    """Time each call beside eager torch's and the compiled one's."""
+    rows = []
+    for call in calls(True):
+        rows.append(timed(call))
+        show(rows[-1])
+        yield rows, {"rounds": ROUNDS, "round_ms": ROUND_MS}
+
+
+def timed(call: Call) -> Row:
+    """Time one call and its peers in turn."""
+    from triton.testing import do_bench
+
+    operands = operands_of(call, "cuda")
+    peers = {"eager": call.peer}
+    if call.compiled:
+        peers["compile"] = torch.compile(call.peer)
+    ways = {
+        name: once(call, function, operands)
+        for name, function in {"ours": call.ours, **peers}.items()
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, way in ways.items():
+            times[name].append(do_bench(way, warmup=5, rep=ROUND_MS))
+    row: Row = {
+        "name": call.name,
+        "label": f"`{call.name}`, as called",
+        "shape": list(call.shapes[0]),
+        "dtype": str(call.dtype).removeprefix("torch."),
+    }
+    row |= {f"{name}_ms": statistics.median(found) for name, found in times.items()}
+    fastest = [min(each) for each in zip(*(times[n] for n in peers), strict=True)]
+    pairs = zip(fastest, times["ours"], strict=True)
+    row["ratio"] = statistics.median(peer / ours for peer, ours in pairs)
+    row["ratio_eager"] = row["eager_ms"] / row["ours_ms"]
+    return row
+
+
+def once(
+    call: Call, function: Callable[..., torch.Tensor], operands: tuple[Any, ...]
+) -> Callable[[], object]:
+    """Return what is called: the way there, or the way back of one that was made."""
+    if not call.backward:
+        return lambda: function(*operands)
+    out = function(*operands)
+    slopes = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, operands, slopes, retain_graph=True)
+
+
+def show(row: Row) -> None:
+    """Print a row."""
+    others = ", ".join(
+        f"{name} {row[f'{name}_ms']:.4f}"
+        for name in ("eager", "compile")
+        if f"{name}_ms" in row
+    )
+    print(
+        f"{row['name']:<22}{row['ours_ms']:.4f} ms ({others}), "
+        f"{row['ratio']:.2f} of the faster",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""A launch as an operator of ``torch.library``: what traces a program sees one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelwright.cuda.watch import watched
+from kernelwright.operators.differentiable import differentiate, transformed
+from kernelwright.operators.fingerprint import (
+    PLAIN,
+    any_wants_gradient,
+    within_mode,
+    within_transform,
+)
+from kernelwright.operators.program import Replay
+from kernelwright.operators.recorded import recorded_calls
+
+_NAMESPACE = "kernelwright"
+
+
+class Operator:
+    """A function of tensors that launches kernels; ``torch.ops.kernelwright.<name>``.
+
+    Called where torch traces (``torch.compile``, ``torch.export``, fake tensors,
+    ``torch.func``) it is torch's operator; elsewhere its recorded self, with no
+    dispatcher on the way.
+
+    Args:
+        name: in the namespace ``kernelwright``.
+        launch: the function, with the type hints that torch wants of an operator.
+        varying: as for ``recorded``.
+    """
+
+    def __init__(
+        self, name: str, launch: Callable[..., Any], varying: tuple[str, ...] = ()
+    ) -> None:
+        self.name = name
+        self.launch = launch
+        self.forward = recorded_calls(launch, varying)
+        self.backward: Callable[..., Any] = self._no_backward
+        self.twice = False
+        self._setup: Callable[..., None] | None = None
+        self._library = torch.library.custom_op(
+            f"{_NAMESPACE}::{name}",
+            self.forward,
+            mutates_args=(),
+            schema=torch.library.infer_schema(launch, mutates_args=()),
+        )
+        self.overload = getattr(getattr(torch.ops, _NAMESPACE), name).default
+        self._tracing = torch.compiler.is_dynamo_compiling
+
+    def register_fake(self, fake: Callable[..., Any]) -> Callable[..., Any]:
+        """Say what comes out, less its values: for tracing. A decorator."""
+        self._library.register_fake(fake)
+        return fake
+
+    def register_autograd(
+        self,
+        backward: Callable[..., Any],
+        *,
+        setup_context: Callable[..., None] | None = None,
+        twice: bool = False,
+    ) -> None:
+        """Give the gradient, as ``torch.library.register_autograd`` has it.
+
+        Args:
+            backward: ``(ctx, *gradients)`` to a gradient for each argument.
+            setup_context: ``(ctx, inputs, output)``: keeps what backward wants.
+            twice: whether backward is differentiable itself.
+        """
+        self.backward, self._setup, self.twice = backward, setup_context, twice
+        self._library.register_autograd(backward, setup_context=setup_context)
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether a gradient was given."""
+        return self.backward != self._no_backward
+
+    def setup_context(self, *, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what the backward pass wants."""
+        if self._setup is not None:
+            self._setup(ctx=ctx, inputs=inputs, output=output)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Launch; arguments by position."""
+        if self._tracing():
+            return self.overload(*arguments)
+        if watched.watcher is not None:
+            return self.launch(*arguments)  # part of a call that is being recorded
+        if within_transform():
+            return transformed(self, arguments)
+        if within_mode() or any(
+            isinstance(v, torch.Tensor) and v.__class__ not in PLAIN for v in arguments
+        ):
+            return self.overload(*arguments)
+        if any_wants_gradient(arguments):
+            return differentiate(self, arguments)
+        return self.forward(*arguments)
+
+    def recording_of(self, arguments: tuple[Any, ...]) -> Replay | None:
+        """Return how the forward pass of a call that was made is repeated."""
+        with torch.no_grad():
+            found: Replay | None = self.forward.recording_of(arguments)  # type: ignore[attr-defined]
+        return found
+
+    def _no_backward(self, ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(
+            f"{self.name} has no gradient: call it under torch.no_grad(), or detach "
+            "what it is given."
+        )
+
+
+def operator(
+    name: str, *, varying: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], Operator]:
+    """Make a function an ``Operator``: a decorator."""
+    return lambda launch: Operator(name, launch, varying)

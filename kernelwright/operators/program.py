@@ -1,0 +1,340 @@
+"""A recording written down as a Python function: a line a step, nothing decided.
+
+def replay(a, n):
+    if current() != 0: return elsewhere(a, n)
+    if thread.device != 0: enter(0)
+    x0 = a[0]
+    t1 = empty((4096, 4096), (4096, 1), d1)
+    room = take()
+    write(room.words, 0, x0.data_ptr(), t1.data_ptr())
+    base = room.base
+    stream = stream_of(0)
+    try:
+        launch(f2, 4096, 1, 1, 256, 1, 1, 0, stream, base + 64, 0)
+    except Exception as error: return failed(error, a, n)
+    give(room)
+    return t1
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_iter
+
+from kernelwright.operators.memory import (
+    Address,
+    Constant,
+    Layout,
+    Number,
+    Parameter,
+    Room,
+    TensorMap,
+)
+from kernelwright.operators.recorder import (
+    Allocate,
+    Compute,
+    Launch,
+    Name,
+    Recorder,
+    Step,
+    Zeros,
+)
+from kernelwright.operators.target import Target
+
+Replay = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
+def written(
+    recorder: Recorder,
+    inputs: dict[str, str],
+    result: Any,
+    target: Target,
+    instead: Callable[..., Any],
+) -> Replay | None:
+    """Turn a recording into a function; ``None`` where it cannot be repeated.
+
+    Args:
+        recorder: what has watched the call.
+        inputs: by a tensor's name, the expression that fetches it: ``a[0]``.
+        result: what the call returned.
+        target: where the kernels run.
+        instead: the function that was recorded, for a launch that fails.
+    """
+    names = [recorder.name_of(t) for t in _tensors(result)]
+    if None in names:
+        recorder.refuse("it returns a tensor that was not seen made")
+    writer = _Writer(inputs, target)
+    if recorder.refusal is None:
+        writer.write(recorder, [name for name in names if name])
+        writer.give_back(recorder, result)
+    return None if recorder.refusal else writer.function(instead)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_iter(value) if isinstance(leaf, torch.Tensor)]
+
+
+@dataclass
+class _Writer:
+    """Collects the lines, and what they speak of."""
+
+    inputs: dict[str, str]
+    target: Target
+    lines: list[str] = field(default_factory=list)
+    space: dict[str, Any] = field(default_factory=dict)
+    layout: Layout = field(default_factory=Layout)
+
+    def write(self, recorder: Recorder, returned: list[str]) -> None:
+        steps = _in_final_form(_used(recorder.steps, returned), recorder, returned)
+        fetched = _names(steps) | set(returned)
+        for name, expression in self.inputs.items():
+            if name in fetched:
+                self.lines.append(f"{name} = {expression}")
+        launches = [step for step in steps if isinstance(step, Launch)]
+        if launches:
+            self.lines.append(f"stream = stream_of({self.target.device})")
+        # Memory for all of it first: then one write may serve many launches.
+        for step in steps:
+            if isinstance(step, (Allocate, Zeros)):
+                self._make(step)
+        if not launches:
+            for step in steps:
+                self._compute(step)
+            return
+        self.lines.append("room = take()")
+        self.lines.append("base = room.base")
+        for group in _groups(steps):
+            if isinstance(group[0], Launch):
+                self._launch([step for step in group if isinstance(step, Launch)])
+            else:
+                self._compute(group[0])
+        self.lines.append("give(room)")
+
+    def give_back(self, recorder: Recorder, result: Any) -> None:
+        """Write the return."""
+        self.lines.append(f"return {self._spelled(result, recorder)}")
+
+    def function(self, instead: Callable[..., Any]) -> Replay:
+        """Compile the lines."""
+        self.layout.finish()
+        pool: list[Room] = []
+        layout = self.layout
+
+        def take() -> Room:
+            try:
+                return pool.pop()
+            except IndexError:
+                return Room(layout)
+
+        head = self.target.head()
+        text = "\n    ".join(["def replay(a, n):", *head, *self.lines])
+        space = {
+            **self.target.names(instead),
+            **self.space,
+            "take": take,
+            "give": pool.append,
+        }
+        exec(compile(text, "<recorded call>", "exec"), space)
+        replay: Replay = space["replay"]
+        replay.text = text  # type: ignore[attr-defined]
+        space["again"] = replay
+        return replay
+
+    def _say(self, value: Any) -> str:
+        """Return a name for a value that no literal spells."""
+        if value is None or type(value) in (bool, int, str):
+            return repr(value)
+        name = f"k{len(self.space)}"
+        self.space[name] = value
+        return name
+
+    def _spelled(self, value: Any, recorder: Recorder | None = None) -> str:
+        if isinstance(value, Name):
+            return value.name
+        if isinstance(value, torch.Tensor) and recorder is not None:
+            return str(recorder.name_of(value))
+        if type(value) in (tuple, list):
+            inside = ", ".join(self._spelled(one, recorder) for one in value)
+            comma = "," if len(value) == 1 else ""
+            return f"({inside}{comma})" if type(value) is tuple else f"[{inside}]"
+        return self._say(value)
+
+    def _make(self, step: Allocate | Zeros) -> None:
+        if isinstance(step, Zeros):
+            made = f"zeros({self.target.device}, stream, {step.count})"
+        else:
+            made = f"empty({step.size}, {step.stride}, {self._say(step.dtype)})"
+        self.lines.append(f"{step.name} = {made}")
+
+    def _compute(self, step: Step) -> None:
+        if not isinstance(step, Compute):
+            return
+        named = [f"{key}={self._spelled(v)}" for key, v in step.named.items()]
+        inside = ", ".join([*map(self._spelled, step.arguments), *named])
+        names = ", ".join(name or "_" for name in step.names)
+        comma = "," if step.many and len(step.names) == 1 else ""
+        self.lines.append(f"{names}{comma} = {self._say(step.function)}({inside})")
+
+    def _launch(self, launches: Sequence[Launch]) -> None:
+        words = _Words(self.layout)
+        calls = []
+        # All words first: they lie side by side.
+        for parameter in (p for launch in launches for p in launch.parameters):
+            if isinstance(parameter, TensorMap):
+                words.add_map(parameter)
+            else:
+                words.add(parameter)
+        for launch in launches:
+            table = self.layout.add_launch(list(launch.parameters), words.place_of)
+            handle = self._say(self.target.handle(launch))
+            sizes = ", ".join(map(str, (*launch.grid, *launch.block, launch.shared)))
+            calls.append(f"launch({handle}, {sizes}, stream, base + {table}, 0)")
+        if words.values:
+            write = self._say(words.writer())
+            values = ", ".join(words.values)
+            self.lines.append(f"{write}(room.words, {words.begin}, {values})")
+        for place, value in words.maps:
+            self.lines.append(f"move_map(base + {place}, {value})")
+        self.lines.append("try:")
+        self.lines += [f"    {call}" for call in calls]
+        self.lines.append("except Exception as error: return failed(error, a, n)")
+
+
+class _Words:
+    """What is written before a group of launches, each thing once."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.begin = layout.add(0)
+        self.values: list[str] = []
+        self.maps: list[tuple[int, str]] = []
+        self._layout = layout
+        self._format = "<"
+        self._places: dict[Parameter, int] = {}
+
+    def add(self, parameter: Parameter) -> None:
+        if isinstance(parameter, Constant) or parameter in self._places:
+            return
+        if isinstance(parameter, Number):
+            code = parameter.code
+            fetched = "a" if isinstance(parameter.place, int) else "n"
+            value = f"{fetched}[{parameter.place!r}]"
+        else:
+            code, value = "Q", _address(parameter)
+        self._places[parameter] = self._layout.size
+        self._layout.size += 8
+        self._format += f"{code}{8 - struct.calcsize(code)}x"
+        self.values.append(value)
+
+    def add_map(self, parameter: TensorMap) -> None:
+        if parameter not in self._places:
+            self._places[parameter] = -1
+            self.maps.append((-1, _address(parameter.address)))
+
+    def place_of(self, parameter: Parameter) -> int:
+        if isinstance(parameter, TensorMap) and self._places[parameter] < 0:
+            place = self._layout.add_map(parameter)
+            at = self.maps.index((-1, _address(parameter.address)))
+            self.maps[at] = (place, self.maps[at][1])
+            self._places[parameter] = place
+        return self._places[parameter]
+
+    def writer(self) -> Callable[..., None]:
+        return struct.Struct(self._format).pack_into
+
+
+def _address(parameter: Any) -> str:
+    assert isinstance(parameter, Address)
+    more = f" + {parameter.offset}" if parameter.offset else ""
+    return f"{parameter.name}.data_ptr(){more}"
+
+
+def _used(steps: list[Step], returned: list[str]) -> list[Step]:
+    """Leave out the views that nothing needs: a launch knows where they begin."""
+    needed = set(returned)
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if isinstance(step, Compute):
+            if step.view and not needed & set(step.names):
+                continue
+            needed |= _names([step])
+        elif isinstance(step, (Allocate, Zeros)):
+            if step.name not in needed:
+                continue
+        else:
+            needed |= _names([step])
+        kept.append(step)
+    return kept[::-1]
+
+
+def _in_final_form(
+    steps: list[Step], recorder: Recorder, returned: list[str]
+) -> list[Step]:
+    """Allocate a tensor in the form in which it is returned, if nothing needs another.
+
+    Kernels know only where it begins.
+    """
+    for name in list(returned):
+        root, tensor = recorder.root_of(name), recorder.tensor(name)
+
+        def same_memory(names: set[str], root: Address = root) -> bool:
+            return any(recorder.root_of(one).name == root.name for one in names)
+
+        made = next((s for s in steps if getattr(s, "name", "") == root.name), None)
+        others = [s for s in steps if isinstance(s, Compute) and not s.view]
+        if (
+            not isinstance(made, Allocate)
+            or root.offset
+            or made.dtype != tensor.dtype
+            or torch.Size(made.size).numel() != tensor.numel()
+            or same_memory(_names(others))
+            or same_memory(set(returned) - {name})
+        ):
+            continue
+        final = Allocate(root.name, tuple(tensor.shape), tensor.stride(), made.dtype)
+        recorder.rename(tensor, root.name)
+        steps = [
+            final if step is made else step
+            for step in steps
+            if not (isinstance(step, Compute) and same_memory(set(_made(step))))
+        ]
+    return steps
+
+
+def _made(step: Compute) -> tuple[str, ...]:
+    return tuple(name for name in step.names if name)
+
+
+def _groups(steps: list[Step]) -> Iterator[list[Step]]:
+    """Put launches together that follow each other; all else stands alone."""
+    together: list[Step] = []
+    for step in steps:
+        if isinstance(step, Launch):
+            together.append(step)
+        elif isinstance(step, Compute):
+            if together:
+                yield together
+            together = []
+            yield [step]
+    if together:
+        yield together
+
+
+def _names(steps: Sequence[Step]) -> set[str]:
+    """Return the tensors that some steps need."""
+    found: set[str] = set()
+    for step in steps:
+        if isinstance(step, Compute):
+            mentioned = tree_iter((step.arguments, step.named))
+            found |= {one.name for one in mentioned if isinstance(one, Name)}
+        elif isinstance(step, Launch):
+            for parameter in step.parameters:
+                if isinstance(parameter, TensorMap):
+                    found.add(parameter.address.name)
+                elif isinstance(parameter, Address):
+                    found.add(parameter.name)
+    return found

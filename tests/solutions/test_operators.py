@@ -1,0 +1,260 @@
+"""Every public function: repeated from a recording, and as an operator of torch's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks._host_calls import Call, calls
+from kernelwright.cuda.watch import unwrapped
+from kernelwright.operators import Operator, fingerprint
+from solutions.flash_attention import flash_attention
+from solutions.layernorm import LayerNorm, RMSNorm
+from solutions.matmul import matmul
+from solutions.softmax import _softmax as softmax_operator
+from solutions.softmax import softmax
+from solutions.tensor_cores import gemm
+
+WITHOUT_GRADIENT = {"decode_attention"}
+
+
+@pytest.fixture(autouse=True)
+def recorded_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "everywhere", True)
+
+
+@pytest.fixture(params=[pytest.param("cuda", marks=pytest.mark.gpu), "cpu"])
+def each(request: pytest.FixtureRequest) -> Iterator[Call]:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no NVIDIA GPU on this machine")
+    torch.manual_seed(1)
+    return calls(request.param)
+
+
+def close(call: Call, got: object, wanted: object) -> None:
+    torch.testing.assert_close(got, wanted, rtol=call.tolerance, atol=call.tolerance)
+
+
+def leaves(call: Call) -> tuple[torch.Tensor, ...]:
+    return tuple(t.detach().clone().requires_grad_() for t in call.operands)
+
+
+def gradients(
+    function: Callable[..., torch.Tensor], call: Call
+) -> tuple[torch.Tensor, ...]:
+    operands = leaves(call)
+    out = function(*operands)
+    out.backward(torch.linspace(-1, 1, out.numel()).to(out).view(out.shape))
+    return tuple(t.grad for t in operands)
+
+
+def test_repeated_calls_are_right(each: Iterator[Call]) -> None:
+    for call in each:
+        for _ in range(3):
+            operands = tuple(torch.randn_like(t) for t in call.operands)
+            close(call, call.ours(*operands), call.peer(*operands))
+
+
+def test_repeated_gradients_are_right(each: Iterator[Call]) -> None:
+    for call in each:
+        if call.name in WITHOUT_GRADIENT:
+            continue
+        wanted = gradients(call.peer, call)
+        for _ in range(3):
+            close(call, gradients(call.ours, call), wanted)
+
+
+def test_compiled_without_a_break(each: Iterator[Call]) -> None:
+    for call in each:
+        torch._dynamo.reset()
+        backend = "inductor" if call.operands[0].is_cuda else "aot_eager"
+        compiled = torch.compile(call.ours, fullgraph=True, backend=backend)
+        with torch.no_grad():
+            close(call, compiled(*call.operands), call.peer(*call.operands))
+        if call.name not in WITHOUT_GRADIENT:
+            close(call, gradients(compiled, call), gradients(call.peer, call))
+
+
+def test_transforms_of_torch(each: Iterator[Call]) -> None:
+    for call in each:
+        if call.name in WITHOUT_GRADIENT:
+            continue
+        places = tuple(range(len(call.operands)))
+
+        def total(*operands: torch.Tensor, function=call.ours) -> torch.Tensor:
+            return function(*operands).float().square().sum()
+
+        got = torch.func.grad(total, places)(*call.operands)
+
+        def peer(*operands: torch.Tensor, function=call.peer) -> torch.Tensor:
+            return function(*operands).float().square().sum()
+
+        wanted = torch.func.grad(peer, places)(*call.operands)
+        for one, other in zip(got, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=5e-2, atol=5e-2)
+
+
+def test_operators_are_as_torch_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every operator that a call comes through, on the arguments that it is given."""
+    seen: dict[str, tuple[Operator, tuple[Any, ...]]] = {}
+    plain = Operator.__call__
+
+    def noted(self: Operator, *arguments: Any) -> Any:
+        seen.setdefault(self.name, (self, tuple(map(unwrapped, arguments))))
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(Operator, "__call__", noted)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for call in calls(device):
+        if call.name not in WITHOUT_GRADIENT:
+            gradients(call.ours, call)
+        call.ours(*call.operands)
+    # On the CPU softmax and attention are torch's own.
+    x = torch.randn(4, 6, device=device, requires_grad=True)
+    softmax_operator(x, 1, torch.float32).sum().backward()
+    q = torch.randn(1, 1, 16, 64, device=device, requires_grad=True)
+    (0 * attention(q, q, q)).sum().backward()
+    monkeypatch.undo()
+    assert {"softmax_backward", "attention_backward", "norm_backward"} <= set(seen)
+    for name, (operator, arguments) in seen.items():
+        given = tuple(
+            t.detach().requires_grad_(t.requires_grad and operator.differentiable)
+            if isinstance(t, torch.Tensor)
+            else t
+            for t in arguments
+        )
+        found = torch.library.opcheck(operator.overload, given, raise_exception=False)
+        assert set(found.values()) == {"SUCCESS"}, (name, found)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return flash_attention(q, k, v, kernel="triton")
+
+
+@pytest.mark.parametrize("name", ["vector_add", "softmax", "sum_all"])
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=pytest.mark.gpu), "cpu"])
+def test_eight_threads_at_once(name: str, device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no NVIDIA GPU on this machine")
+    call = next(call for call in calls(device) if call.name == name)
+    wanted = call.peer(*call.operands)
+    wrong: list[torch.Tensor] = []
+
+    def work() -> None:
+        for _ in range(1000 if device == "cuda" else 20):
+            # Freed as soon as the call is made.
+            got = call.ours(*(t.clone() for t in call.operands))
+            if not torch.allclose(got, wanted, rtol=1e-3, atol=1e-3):
+                wrong.append(got)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.gpu
+def test_a_graph_a_side_stream_and_autocast() -> None:
+    for call in calls("cuda"):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                close(call, call.ours(*call.operands), call.peer(*call.operands))
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = call.ours(*call.operands)
+        for operand in call.operands:
+            operand.copy_(torch.randn_like(operand))
+        for _ in range(2):
+            graph.replay()
+            close(call, out, call.peer(*call.operands))
+        with torch.autocast("cuda", torch.bfloat16):
+            for _ in range(2):
+                got, wanted = call.ours(*call.operands), call.peer(*call.operands)
+        torch.testing.assert_close(got.float(), wanted.float(), rtol=5e-2, atol=5e-1)
+
+
+class Layer(torch.nn.Module):
+    """A layer of a transformer made of this course's functions."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = LayerNorm(width), RMSNorm(width)
+        shapes = {"qkv": 3 * width, "out": width, "up": 4 * width}
+        for name, columns in shapes.items():
+            self.register_parameter(
+                name, torch.nn.Parameter(torch.randn(width, columns) / width**0.5)
+            )
+        self.down = torch.nn.Parameter(torch.randn(4 * width, width) / 2 / width**0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        packed = product(self.first(x), self.qkv)
+        q, k, v = packed.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        seen = flash_attention(q, k, v, causal=True)
+        x = x + product(seen.transpose(1, 2).reshape(batch, length, width), self.out)
+        gate = torch.nn.functional.silu(product(self.second(x), self.up))
+        return x + product(gate, self.down)
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return gemm(a, b) if a.dtype == torch.bfloat16 else matmul(a, b)
+
+
+class Model(torch.nn.Module):
+    """Layers, and a softmax on top."""
+
+    def __init__(self, layers: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Layer(width, heads) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return softmax(x)
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=pytest.mark.gpu), "cpu"])
+def test_a_model_is_compiled_whole(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no NVIDIA GPU on this machine")
+    torch.manual_seed(3)
+    torch._dynamo.reset()
+    big = device == "cuda"
+    model = Model(12 if big else 2, 512 if big else 64, 8 if big else 1).to(device)
+    x = torch.randn(2, 256 if big else 16, 512 if big else 64, device=device)
+    if big:
+        model, x = model.bfloat16(), x.bfloat16()
+    backend = "inductor" if big else "aot_eager"
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    want = model(x)
+    want.float().square().sum().backward()
+    wanted = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    got = compiled(x)
+    got.float().square().sum().backward()
+    torch.testing.assert_close(got, want, rtol=5e-2, atol=1e-3)
+    for name, parameter in model.named_parameters():
+        spread = wanted[name].float().abs().max().item()
+        difference = (parameter.grad - wanted[name]).abs().max().item()
+        assert difference <= (0.1 if big else 1e-4) * spread, name
+    if big:
+        eager, quick = ms_of(lambda: model(x)), ms_of(lambda: compiled(x))
+        print(f"12 layers: eager {eager:.3f} ms, compiled {quick:.3f} ms")
+        assert quick <= 1.05 * eager
+
+
+def ms_of(function: Callable[[], object]) -> float:
+    from triton.testing import do_bench
+
+    with torch.no_grad():
+        return float(do_bench(function, warmup=50, rep=200, return_mode="median"))
