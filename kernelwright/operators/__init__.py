@@ -2,7 +2,7 @@
 
 ``recorded`` makes a function's calls cheap. What a call decides (checks, plans, packed
 arguments, the device) depends on its tensors' shapes, dtypes, strides and alignment,
-never on their values: so the first call of a kind is recorded, and later ones only
+never on their values: so a call that comes again is recorded, and later ones only
 allocate what it allocated and launch what it launched.
 
 ``operator`` makes a launch an operator of ``torch.library``, with a fake kernel for

@@ -11,7 +11,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from kernelwright.cuda.watch import Varying, unwrapped
-from kernelwright.operators.program import Replay
+from kernelwright.operators.program import Replay, compiled
 
 
 class Differentiable(Protocol):
@@ -169,7 +169,7 @@ def _direct(
         spelled.append(source)
     inside = ", ".join([*map(str, spelled), "operator", "run"])
     text = f"def replay(a, n): return apply({inside}){pick}"
-    exec(compile(text, "<recorded call>", "exec"), space)
+    exec(compiled(text), space)
     replay: Replay = space["replay"]
     replay.text = text  # type: ignore[attr-defined]
     return replay

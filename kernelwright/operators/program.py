@@ -21,6 +21,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 import torch
@@ -73,6 +75,12 @@ def written(
         writer.write(recorder, [name for name in names if name])
         writer.give_back(recorder, result)
     return None if recorder.refusal else writer.function(instead)
+
+
+@lru_cache(512)
+def compiled(text: str) -> CodeType:
+    """Compile a text once: calls that differ in sizes alone have the same."""
+    return compile(text, "<recorded call>", "exec")
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -139,7 +147,7 @@ class _Writer:
             "take": take,
             "give": pool.append,
         }
-        exec(compile(text, "<recorded call>", "exec"), space)
+        exec(compiled(text), space)
         replay: Replay = space["replay"]
         replay.text = text  # type: ignore[attr-defined]
         space["again"] = replay
@@ -168,7 +176,8 @@ class _Writer:
         if isinstance(step, Zeros):
             made = f"zeros({self.target.device}, stream, {step.count})"
         else:
-            made = f"empty({step.size}, {step.stride}, {self._say(step.dtype)})"
+            sizes = (step.size, step.stride, step.dtype)
+            made = f"empty(*{self._say(sizes)})"
         self.lines.append(f"{step.name} = {made}")
 
     def _compute(self, step: Step) -> None:
@@ -191,9 +200,9 @@ class _Writer:
                 words.add(parameter)
         for launch in launches:
             table = self.layout.add_launch(list(launch.parameters), words.place_of)
-            handle = self._say(self.target.handle(launch))
-            sizes = ", ".join(map(str, (*launch.grid, *launch.block, launch.shared)))
-            calls.append(f"launch({handle}, {sizes}, stream, base + {table}, 0)")
+            handle = self.target.handle(launch)
+            first = self._say((handle, *launch.grid, *launch.block, launch.shared))
+            calls.append(f"launch(*{first}, stream, base + {table}, 0)")
         if words.values:
             write = self._say(words.writer())
             values = ", ".join(words.values)

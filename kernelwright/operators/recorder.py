@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_iter, tree_map_only
+from torch.utils._pytree import tree_iter
 
 from kernelwright.cuda.backends import Dim3, Program
 from kernelwright.cuda.watch import Varying, watched
@@ -179,7 +179,7 @@ class Recorder(QuickMode):
                 Allocate(name, tuple(found.shape), found.stride(), found.dtype)
             )
             return
-        arguments, options = tree_map_only(torch.Tensor, self._mentioned, (args, named))
+        arguments, options = self._mentioned(args), self._mentioned(named)
         if self.refusal:
             return
         view = self._is_view(function, args, results)
@@ -199,12 +199,19 @@ class Recorder(QuickMode):
         memory = args[0].untyped_storage().data_ptr()
         return all(r.untyped_storage().data_ptr() == memory for r in results)
 
-    def _mentioned(self, tensor: torch.Tensor) -> Any:
-        name = self.name_of(tensor)
-        if name is None:
-            self.refuse("a tensor from elsewhere takes part")
-            return None
-        return Name(name)
+    def _mentioned(self, value: Any) -> Any:
+        """Put names for tensors."""
+        if isinstance(value, torch.Tensor):
+            name = self.name_of(value)
+            if name is None:
+                self.refuse("a tensor from elsewhere takes part")
+                return None
+            return Name(name)
+        if type(value) in (tuple, list):
+            return type(value)(map(self._mentioned, value))
+        if type(value) is dict:
+            return {key: self._mentioned(one) for key, one in value.items()}
+        return value
 
     def _learn(
         self,

@@ -139,9 +139,7 @@ def _needs_plain(q: torch.Tensor) -> bool:
 def _as_autocast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Cast to autocast's dtype inside a region, as torch's attention does."""
     device = tensors[0].device.type
-    if not torch.amp.is_autocast_available(device):
-        return tensors
-    if not torch.is_autocast_enabled(device):
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(
