@@ -16,7 +16,7 @@ from __future__ import annotations
 import statistics
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ import torch.nn.functional as F
 
 from benchmarks import _command
 from benchmarks._candidates import Row
+from benchmarks._model import Model
 from solutions.flash_attention import decode_attention, flash_attention
 from solutions.layernorm import layer_norm, rms_norm
 from solutions.matmul import matmul
@@ -33,7 +34,20 @@ from solutions.transpose import transpose
 
 ROUNDS, ROUND_MS = 7, 40
 
-FLOORS: dict[str, dict[str, float]] = {}
+FLOORS: dict[str, dict[str, float]] = {
+    "nvidia-h200": {
+        "layer_norm": 1.2,
+        "layer_norm_backward": 1.1,
+        "rms_norm": 1.0,
+        "softmax": 2.0,
+        "transpose": 1.1,
+        "matmul": 1.0,
+        "gemm": 0.6,
+        "flash_attention": 0.9,
+        "decode_attention": 0.95,
+        "model_compiled": 1.0,
+    }
+}
 
 
 class Call(NamedTuple):
@@ -140,32 +154,57 @@ def measured(options: Namespace) -> _command.Measured:
         rows.append(timed(call))
         show(rows[-1])
         yield rows, {"rounds": ROUNDS, "round_ms": ROUND_MS}
+    rows.append(compiled_model())
+    show(rows[-1])
+    yield rows, {"rounds": ROUNDS, "round_ms": ROUND_MS}
+
+
+def compiled_model() -> Row:
+    """Time a model of 12 layers, compiled without a break, beside itself in eager."""
+    model = Model(12, 768, 12).to("cuda", torch.bfloat16)
+    x = torch.randn(4, 1024, 768, device="cuda", dtype=torch.bfloat16)
+    whole = torch.compile(model, fullgraph=True)
+    with torch.no_grad():
+        times = in_turn({"ours": lambda: whole(x), "eager": lambda: model(x)})
+    return row_of("model_compiled", list(x.shape), "bfloat16", times)
 
 
 def timed(call: Call) -> Row:
     """Time one call and its peers in turn."""
-    from triton.testing import do_bench
-
     operands = operands_of(call, "cuda")
     peers = {"eager": call.peer}
     if call.compiled:
         peers["compile"] = torch.compile(call.peer)
-    ways = {
-        name: once(call, function, operands)
-        for name, function in {"ours": call.ours, **peers}.items()
-    }
+    functions = {"ours": call.ours, **peers}
+    ways = {name: once(call, way, operands) for name, way in functions.items()}
+    dtype = str(call.dtype).removeprefix("torch.")
+    return row_of(call.name, list(call.shapes[0]), dtype, in_turn(ways))
+
+
+def in_turn(ways: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+    """Return each one's milliseconds, a figure a round."""
+    from triton.testing import do_bench
+
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, way in ways.items():
             times[name].append(do_bench(way, warmup=5, rep=ROUND_MS))
+    return times
+
+
+def row_of(
+    name: str, shape: list[int], dtype: str, times: Mapping[str, list[float]]
+) -> Row:
+    """Return what is stored: medians, and the faster peer of each round over ours."""
     row: Row = {
-        "name": call.name,
-        "label": f"`{call.name}`, as called",
-        "shape": list(call.shapes[0]),
-        "dtype": str(call.dtype).removeprefix("torch."),
+        "name": name,
+        "label": f"`{name}`, as called",
+        "shape": shape,
+        "dtype": dtype,
     }
-    row |= {f"{name}_ms": statistics.median(found) for name, found in times.items()}
-    fastest = [min(each) for each in zip(*(times[n] for n in peers), strict=True)]
+    row |= {f"{way}_ms": statistics.median(found) for way, found in times.items()}
+    peers = [found for way, found in times.items() if way != "ours"]
+    fastest = [min(each) for each in zip(*peers, strict=True)]
     pairs = zip(fastest, times["ours"], strict=True)
     row["ratio"] = statistics.median(peer / ours for peer, ours in pairs)
     row["ratio_eager"] = row["eager_ms"] / row["ours_ms"]

@@ -21,6 +21,9 @@ class Differentiable(Protocol):
     forward: Callable[..., Any]
     backward: Callable[..., Any]
 
+    def redispatch(self, keys: Any, arguments: tuple[Any, ...]) -> Any:
+        """Let torch go on below autograd."""
+
     def recording_of(self, arguments: tuple[Any, ...]) -> Replay | None:
         """Return how the forward pass of a call that was made is repeated."""
 
@@ -107,10 +110,20 @@ class _Notes(threading.local):
 _notes = _Notes()
 
 
-def differentiate(operator: Differentiable, arguments: tuple[Any, ...]) -> Any:
-    """Call an operator so that torch can find its gradient."""
+def differentiate(
+    operator: Differentiable, arguments: tuple[Any, ...], keys: Any = None
+) -> Any:
+    """Call an operator so that torch can find its gradient.
+
+    Args:
+        operator: what is called.
+        arguments: its own.
+        keys: where torch traces, the dispatch keys of the call.
+    """
 
     def run(inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if keys is not None:
+            return operator.redispatch(keys, inputs)
         return operator.forward(*map(unwrapped, inputs), **named)
 
     function = _Often if operator.twice else _Once

@@ -412,7 +412,7 @@ def test_every_run_gives_the_same_bits(
         again = backward(grad, q, k, v, out, lse, causal=causal)
         assert all(map(torch.equal, first, again))
     torch.cuda.synchronize()
-    assert len(launches) == 6
+    assert len(launches) == 2  # then that of the recording
 
 
 @on_gpu

@@ -10,14 +10,11 @@ import pytest
 import torch
 
 from benchmarks._host_calls import Call, calls
+from benchmarks._model import Model
 from kernelwright.cuda.watch import unwrapped
 from kernelwright.operators import Operator, fingerprint
 from solutions.flash_attention import flash_attention
-from solutions.layernorm import LayerNorm, RMSNorm
-from solutions.matmul import matmul
 from solutions.softmax import _softmax as softmax_operator
-from solutions.softmax import softmax
-from solutions.tensor_cores import gemm
 
 WITHOUT_GRADIENT = {"decode_attention"}
 
@@ -182,47 +179,6 @@ def test_a_graph_a_side_stream_and_autocast() -> None:
         torch.testing.assert_close(got.float(), wanted.float(), rtol=5e-2, atol=5e-1)
 
 
-class Layer(torch.nn.Module):
-    """A layer of a transformer made of this course's functions."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.first, self.second = LayerNorm(width), RMSNorm(width)
-        shapes = {"qkv": 3 * width, "out": width, "up": 4 * width}
-        for name, columns in shapes.items():
-            self.register_parameter(
-                name, torch.nn.Parameter(torch.randn(width, columns) / width**0.5)
-            )
-        self.down = torch.nn.Parameter(torch.randn(4 * width, width) / 2 / width**0.5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, width = x.shape
-        packed = product(self.first(x), self.qkv)
-        q, k, v = packed.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        seen = flash_attention(q, k, v, causal=True)
-        x = x + product(seen.transpose(1, 2).reshape(batch, length, width), self.out)
-        gate = torch.nn.functional.silu(product(self.second(x), self.up))
-        return x + product(gate, self.down)
-
-
-def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return gemm(a, b) if a.dtype == torch.bfloat16 else matmul(a, b)
-
-
-class Model(torch.nn.Module):
-    """Layers, and a softmax on top."""
-
-    def __init__(self, layers: int, width: int, heads: int) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(Layer(width, heads) for _ in range(layers))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return softmax(x)
-
-
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=pytest.mark.gpu), "cpu"])
 def test_a_model_is_compiled_whole(device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
@@ -247,14 +203,3 @@ def test_a_model_is_compiled_whole(device: str) -> None:
         spread = wanted[name].float().abs().max().item()
         difference = (parameter.grad - wanted[name]).abs().max().item()
         assert difference <= (0.1 if big else 1e-4) * spread, name
-    if big:
-        eager, quick = ms_of(lambda: model(x)), ms_of(lambda: compiled(x))
-        print(f"12 layers: eager {eager:.3f} ms, compiled {quick:.3f} ms")
-        assert quick <= 1.05 * eager
-
-
-def ms_of(function: Callable[[], object]) -> float:
-    from triton.testing import do_bench
-
-    with torch.no_grad():
-        return float(do_bench(function, warmup=50, rep=200, return_mode="median"))
