@@ -42,9 +42,10 @@ def calls(device: str) -> Iterator[Call]:
     Args:
         device: of the operands; on the CPU they are smaller still.
     """
-    half = torch.bfloat16 if device == "cuda" else torch.float32
-    close = 2e-2 if device == "cuda" else 1e-4
-    side = 128 if device == "cuda" else 32
+    on_gpu = device.startswith("cuda")
+    half = torch.bfloat16 if on_gpu else torch.float32
+    close = 2e-2 if on_gpu else 1e-4
+    side = 128 if on_gpu else 32
 
     def drawn(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.randn(size, device=device).to(dtype)
@@ -82,7 +83,7 @@ def calls(device: str) -> Iterator[Call]:
         1e-4,
     )
     yield Call("matmul", matmul, torch.matmul, (x, y), 1e-3)
-    if device == "cuda":
+    if on_gpu:
         yield Call("gemm", gemm, torch.matmul, (x.to(half), y.to(half)), 5e-2)
     q, k, v = (drawn(2, 4, side, 64, dtype=half) for _ in range(3))
     yield Call(

@@ -9,6 +9,7 @@ allocate what it allocated and launch what it launched.
 what traces it (``torch.compile``, ``torch.export``, ``torch.func``) and a gradient.
 
     fingerprint.py   what two calls have in common that may share a recording
+    calls.py         records a call that comes again, and repeats it
     recorder.py      watches one call
     program.py       writes a recording down as a Python function of its own
     memory.py        the parameters of its launches, and where addresses go
@@ -17,8 +18,8 @@ what traces it (``torch.compile``, ``torch.export``, ``torch.func``) and a gradi
 """
 
 from kernelwright.cuda.watch import Varying
+from kernelwright.operators.calls import recorded
 from kernelwright.operators.operator import Operator, operator
-from kernelwright.operators.recorded import recorded
 from kernelwright.operators.recorder import zeros_between_launches
 from kernelwright.operators.triton import held
 

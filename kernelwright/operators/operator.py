@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kernelwright.cuda.watch import watched
+from kernelwright.operators.calls import recorded_calls
 from kernelwright.operators.differentiable import differentiate, transformed
 from kernelwright.operators.fingerprint import (
     PLAIN,
@@ -16,7 +17,6 @@ from kernelwright.operators.fingerprint import (
     within_transform,
 )
 from kernelwright.operators.program import Replay
-from kernelwright.operators.recorded import recorded_calls
 
 _NAMESPACE = "kernelwright"
 _library = torch.library.Library(_NAMESPACE, "FRAGMENT")

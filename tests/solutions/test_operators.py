@@ -157,6 +157,18 @@ def test_eight_threads_at_once(name: str, device: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second GPU")
+def test_on_a_gpu_that_is_not_the_current_one() -> None:
+    for _ in range(3):
+        for call in calls("cuda:1"):
+            found = call.ours(*call.operands)
+            assert found.device.index == 1 and torch.cuda.current_device() == 0
+            close(call, found, call.peer(*call.operands))
+            if call.name not in WITHOUT_GRADIENT:
+                close(call, gradients(call.ours, call), gradients(call.peer, call))
+
+
+@pytest.mark.gpu
 def test_a_graph_a_side_stream_and_autocast() -> None:
     for call in calls("cuda"):
         side = torch.cuda.Stream()
