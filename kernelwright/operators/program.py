@@ -141,16 +141,12 @@ class _Writer:
 
         head = self.target.head()
         text = "\n    ".join(["def replay(a, n):", *head, *self.lines])
-        space = {
-            **self.target.names(instead),
-            **self.space,
-            "take": take,
-            "give": pool.append,
-        }
+        space: dict[str, Any] = {}
+        space |= self.target.names(lambda a, n: space["replay"](a, n), instead)
+        space |= {**self.space, "take": take, "give": pool.append}
         exec(compiled(text), space)
         replay: Replay = space["replay"]
         replay.text = text  # type: ignore[attr-defined]
-        space["again"] = replay
         return replay
 
     def _say(self, value: Any) -> str:

@@ -39,8 +39,15 @@ class Target(Protocol):
     def handle(self, launch: Launch) -> Any:
         """Return what stands for a kernel in a launch."""
 
-    def names(self, instead: Callable[..., Any]) -> dict[str, Any]:
-        """Return the functions that the text calls."""
+    def names(
+        self, again: Callable[..., Any], instead: Callable[..., Any]
+    ) -> dict[str, Any]:
+        """Return the functions that the text calls.
+
+        Args:
+            again: calls the text's function.
+            instead: what was recorded.
+        """
 
 
 @dataclass(frozen=True)
@@ -66,13 +73,14 @@ class Gpu:
             return launch.program.handle(self.device, launch.kernel, launch.shared)
         return int(launch.program)
 
-    def names(self, instead: Callable[..., Any]) -> dict[str, Any]:
+    def names(
+        self, again: Callable[..., Any], instead: Callable[..., Any]
+    ) -> dict[str, Any]:
         """Return the driver's and torch's functions."""
-        space: dict[str, Any] = {}
 
         def elsewhere(a: tuple[Any, ...], n: dict[str, Any]) -> Any:
             with torch.cuda.device(self.device):
-                return space["again"](a, n)
+                return again(a, n)
 
         def failed(error: Exception, a: tuple[Any, ...], n: dict[str, Any]) -> Any:
             # Another library took the thread's context away, or something is wrong
@@ -81,7 +89,7 @@ class Gpu:
             return instead(*a, **n)
 
         found = calls()
-        space |= {
+        return {
             "current": found.device,
             "thread": known_device,
             "enter": enter,
@@ -93,7 +101,6 @@ class Gpu:
             "zeros": kept_zeros,
             "move_map": _move_map(),
         }
-        return space
 
 
 @cache
@@ -141,9 +148,11 @@ class Emulated:
         self._launches.append(launch)
         return len(self._launches) - 1
 
-    def names(self, instead: Callable[..., Any]) -> dict[str, Any]:
+    def names(
+        self, again: Callable[..., Any], instead: Callable[..., Any]
+    ) -> dict[str, Any]:
         """Return what stands for the driver."""
-        del instead
+        del again, instead
 
         def launch(number: int, *rest: int) -> None:
             grid, block, (shared, _, table, _) = rest[:3], rest[3:6], rest[6:]
