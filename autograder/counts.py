@@ -177,13 +177,9 @@ def _done_by_all(count: Count, problem: Problem, trace: Trace) -> str:
         if s.op != count.op or 4 * asked < sum(access.bytes for access in chosen):
             continue
         wanted = max(1, _passes(count, s, problem))
-        if s.threads > wanted:
-            who = f"each of {s.threads:,} threads"
-        elif s.blocks > wanted:
-            kind = "programs" if problem.launch is None else "blocks"
-            who = f"each of {s.blocks:,} {kind}"
-        else:
+        if max(s.threads, s.blocks) <= wanted:
             continue
+        who = f"each of {_who(s.threads, s.blocks, problem)}"
         found.setdefault(who, []).append(f"all {s.elements:,} elements of {s.buffer}")
     does = "writes" if count.op == "store" else "reads"
     return "; ".join(f"{who} {does} {' and '.join(w)}" for who, w in found.items())
@@ -202,18 +198,21 @@ def _passes(count: Count, sharing: Sharing, problem: Problem) -> float:
 def _several_writers(problem: Problem, trace: Trace) -> str:
     """Say who stores the same elements."""
     said = []
-    kind = "programs" if problem.launch is None else "blocks"
     for s in trace.overwritten[:_TOLD]:
         where = f"line {s.line}: " if s.line else ""
-        if s.index_threads > s.index_blocks > 1:
-            who = f"{s.index_threads:,} threads of {s.index_blocks:,} blocks"
-        elif s.index_blocks > 1:
-            who = f"{s.index_blocks:,} {kind}"
-        else:
-            alike = "lanes of a program" if problem.launch is None else "threads"
-            who = f"{s.index_threads:,} {alike}"
+        who = _who(s.index_threads, s.index_blocks, problem)
         said.append(f"{where}each of {who} writes {s.buffer}[{s.index}].")
     return f"{' '.join(said)} Let one alone store each element."
+
+
+def _who(threads: int, blocks: int, problem: Problem) -> str:
+    """Name those that do the same: threads of one block, or blocks, or both."""
+    triton = problem.launch is None
+    if threads > blocks > 1:
+        return f"{threads:,} threads of {blocks:,} blocks"
+    if blocks > 1:
+        return f"{blocks:,} {'programs' if triton else 'blocks'}"
+    return f"{threads:,} {'lanes of a program' if triton else 'threads'}"
 
 
 def figures(trace: Trace) -> dict[str, Any]:

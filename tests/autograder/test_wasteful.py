@@ -12,7 +12,7 @@ from wasteful import by_blocks, by_programs, by_threads
 
 from autograder import gates
 from autograder.authoring.regions import cell_source
-from autograder.exercise import Exercise
+from autograder.exercise import Count, Exercise
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
 from autograder.kinds.cuda import CudaKernel
@@ -180,6 +180,22 @@ def test_one_element_has_several_writers(
         assert old in cell
         cell = cell.replace(old, new)
     assert says in counted(name, cell)
+
+
+def test_one_thread_in_each_block_is_told_as_blocks(
+    counted: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exercise = EXERCISES["block_sum"]
+    stored = (Count("bytes", "global", "store"),)
+    monkeypatch.setitem(EXERCISES, exercise.id, replace(exercise, counts=stored))
+    own = "out[blockIdx.x] = part[0];"
+    cell = cell_source(exercise, solved=True)
+    assert own in cell
+    said = counted(
+        exercise.id,
+        cell.replace(own, "for (int b = 0; b < gridDim.x; ++b) out[b] = 0.0f;"),
+    )
+    assert "blocks writes all" in said and "threads" not in said
 
 
 FOURS = """%%cuda
