@@ -93,12 +93,12 @@ def count_words(row: dict[str, Any]) -> str:
     beside = f"(ideal {_number(row['ideal'])})"
     if row["at_least"] is not None:
         beside = f"(wanted {_number(row['at_least'])} or more)"
+    if row["metric"] == "writers":
+        return f"{_many(got, 'writers')} an element {beside}"
     if not row["space"] and row["metric"] not in COUNTED:
         return f"{_number(got)} {row['metric']} {beside}"
     if row["metric"] in COUNTED:
         return f"{row['metric']} a block: {_number(got)} {beside}"
-    if row["metric"] == "writers":
-        return f"{_many(got, 'writers')} an element {beside}"
     return f"{subject}: {_many(got, row['metric'])} {beside}"
 
 

@@ -57,6 +57,16 @@ def patient(judge: Judge) -> Judge:
     return made
 
 
+def mend(name: str) -> str:
+    """Say what an exercise wants whose counts let work be done several times."""
+    many = "blocks" if EXERCISES[name].language == "cuda" else "programs"
+    return (
+        f"{name}: no count notices that several {many} write one element. Add "
+        f"Count('writers', ideal=1) to its counts, or its id to NOT_BY_{many.upper()} "
+        "if one alone does it all."
+    )
+
+
 def graded(judge: Judge, exercise: Exercise, cell: str) -> Result:
     """Grade a cell beside the answers that the exercise needs."""
     needed = {
@@ -81,7 +91,8 @@ def counted(
         alone = replace(exercise, cases=(case,), counted=0)
         result = graded(patient, alone, cell)
         counts = result.gate("counts")
-        assert counts is not None and counts.status == "failed", result.message
+        unnoticed = f"{mend(name)} The grade: {result.message}"
+        assert counts is not None and counts.status == "failed", unnoticed
         assert result.earned < result.possible
         return counts.message
 
@@ -109,13 +120,14 @@ def test_each_pair_is_written_twice(
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_block_does_it_all(counted: Callable[[str, str], str], name: str) -> None:
     said = counted(name, by_blocks(EXERCISES[name], "all"))
-    assert " writes " in said and "blocks writes" in said
+    assert "blocks writes" in said, f"{mend(name)} The counts: {said}"
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_blocks_overlap(counted: Callable[[str, str], str], name: str) -> None:
     said = counted(name, by_blocks(EXERCISES[name], "pairs"))
-    assert "each of 2 blocks writes" in said or "threads of 2 blocks writes" in said
+    overlap = "each of 2 blocks writes" in said or "threads of 2 blocks writes" in said
+    assert overlap, f"{mend(name)} The counts: {said}"
 
 
 @pytest.mark.parametrize("rounds", ["all", "pairs"])
@@ -125,7 +137,7 @@ def test_programs_do_the_same(
 ) -> None:
     pytest.importorskip("triton")
     said = counted(name, by_programs(EXERCISES[name], rounds))
-    assert "programs writes" in said
+    assert "programs writes" in said, f"{mend(name)} The counts: {said}"
 
 
 XOR = ("__shfl_down_sync", "__shfl_xor_sync")
