@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autograder.authoring.chapters import ChapterError, chapter_files
+from autograder.authoring.gated import check_gated
 from autograder.authoring.mistakes import MistakeError, record_of
 from autograder.authoring.mutation import MutationError, run_mutants
 from autograder.authoring.notebooks import (
@@ -29,7 +30,7 @@ from autograder.authoring.scaffold import (
     what_next,
 )
 from autograder.authoring.update import update_notebook
-from autograder.exercises import all_exercises
+from autograder.exercise import Exercise
 from autograder.grade import select
 from autograder.judge import Judge
 from autograder.prints import path_of
@@ -117,13 +118,10 @@ def _nbval(arguments: argparse.Namespace, edition: Edition) -> int:
 
 
 def _mistakes(arguments: argparse.Namespace, edition: Edition) -> int:
-    asked = [
-        one
-        for one in all_exercises().values()
-        if arguments.only in ("", one.id, one.stem) and record_of(one).exists()
-    ]
+    only = [arguments.only] if arguments.only else []
+    asked = [one for one in select(only, References()) if record_of(one).exists()]
     if not asked:
-        print(f"no exercise or chapter {arguments.only!r} has records of mistakes")
+        print(f"{arguments.only} has no records of mistakes")
         return 1
     failed = 0
     with Judge(seed=0, device="cpu", public=True) as judge:
@@ -135,8 +133,20 @@ def _mistakes(arguments: argparse.Namespace, edition: Edition) -> int:
                 failed += 1
                 continue
             size = path_of(exercise).stat().st_size / 1024
-            print(f"{exercise.id}: {count} prints, {size:.1f} KB")
+            print(f"{exercise.id}: {count} prints, {size:.1f} KB", end="", flush=True)
+            failed += _with_a_gate(exercise)
     return 1 if failed else 0
+
+
+def _with_a_gate(exercise: Exercise) -> int:
+    """Try the mistakes that have no print; return how many earn another message."""
+    with Judge(seed=0, device="cpu") as judge:
+        told = list(check_gated(exercise, judge))
+    wrong = [words for words in told if words]
+    print(f"; {len(told) - len(wrong)} of {len(told)} with a gate earn their message")
+    for words in wrong:
+        print(f"error: {exercise.id}: {words}", file=sys.stderr)
+    return len(wrong)
 
 
 def _mutants(arguments: argparse.Namespace, edition: Edition) -> int:

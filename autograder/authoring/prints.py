@@ -124,9 +124,7 @@ def write_prints(exercise: Exercise, judge: Judge) -> int:
 
 def _run(exercise: Exercise, mistake: Mistake, judge: Judge) -> Iterator[Verdict | str]:
     """Try a mistake on every public case, as the judge does."""
-    run = judge.run_of(
-        exercise, Cells({exercise.id: mistake.cell, **_needed(exercise)})
-    )
+    run = judge.run_of(exercise, Cells({exercise.id: mistake.cell, **needed(exercise)}))
     with run.spawn() as worker:
         trouble = prepare(run, worker)
         if trouble is not None:
@@ -146,7 +144,8 @@ def _run(exercise: Exercise, mistake: Mistake, judge: Judge) -> Iterator[Verdict
             yield tried.kind if tried.verdict is None else tried.verdict
 
 
-def _needed(exercise: Exercise) -> dict[str, str]:
+def needed(exercise: Exercise) -> dict[str, str]:
+    """Return the answers that an exercise's cell is run beside, by exercise."""
     from autograder.exercises import all_exercises
 
     every = all_exercises()

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 
+from autograder.authoring.gated import grade_mistake, otherwise
 from autograder.authoring.mistakes import WRONG, Mistake, mistakes, record_of
 from autograder.authoring.prints import made_of
 from autograder.authoring.regions import ROOT, cell_source
@@ -78,15 +79,10 @@ def test_the_stub_earns_nothing(exercise: Exercise, patient: Judge) -> None:
 def test_a_wrong_answer_earns_its_own_message(
     exercise: Exercise, mistake: Mistake, patient: Judge
 ) -> None:
-    needed = {
-        name: cell_source(EXERCISES[name], solved=True) for name in exercise.needs
-    }
-    result = patient.grade(exercise, Cells({**needed, exercise.id: mistake.cell}))
-    assert not result.passed and mistake.says in result.message, result.message
-    if mistake.gate not in ("", "any"):
-        fine = ("passed", "not checked", "not measured")
-        failed = next(gate for gate in result.gates if gate.status not in fine)
-        assert failed.name == mistake.gate
+    result = grade_mistake(exercise, mistake, patient)
+    assert not result.passed
+    wrong = otherwise(mistake, result)
+    assert not wrong, wrong
     counted = result.gate("counts")
     earned = {part.name: part.earned for part in result.parts}
     if counted is None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from autograder.authoring import mistakes as module
-from autograder.authoring.mistakes import RECORDS, WRONG, MistakeError, mistakes
+from autograder.authoring.gated import otherwise
+from autograder.authoring.mistakes import (
+    RECORDS,
+    WRONG,
+    Mistake,
+    MistakeError,
+    mistakes,
+)
 from autograder.authoring.regions import cell_source
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
+from autograder.results import Gate, Result
 
 EXERCISE = all_exercises()["copy_coalesced"]
 RIGHT = "%%cuda\n// exercise: copy_coalesced\na = 1;\nb = 1;\nreturn a + b;\n"
@@ -119,6 +128,23 @@ def test_a_record_that_does_not_fit_is_named(
     record.write_text(f"[x]\n{text}\n")
     with pytest.raises(MistakeError, match=rf"\[x\].*{says}"):
         mistakes(EXERCISE, folder.parents[3])
+
+
+@pytest.mark.parametrize(
+    ("gate", "words", "says"),
+    [
+        ("sound", "there is a race here", ""),
+        ("sound", "it reads outside", "gate sound to say 'a race'; .* it reads"),
+        ("counts", "there is a race", "the gate counts .* the first to fail was sound"),
+    ],
+)
+def test_a_gate_that_says_something_else_is_told(
+    gate: str, words: str, says: str
+) -> None:
+    gates = (Gate("compiles", "passed"), Gate("sound", "failed", words))
+    result = Result("x", "small", "X", "core", "wrong", "wrong", words, gates)
+    told = otherwise(Mistake("lost", "a race", "", gate), result)
+    assert re.search(says, told) and bool(told) == bool(says)
 
 
 def test_no_edit_of_the_course_leaves_the_answer_as_it_is() -> None:
