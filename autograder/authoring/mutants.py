@@ -96,7 +96,7 @@ def equivalent(exercise: Exercise, root: Path = ROOT) -> dict[str, str] | None:
         if name not in known:
             raise MistakeError(
                 f"{path}: [equivalent] there is no such mutant of {exercise.id} (any "
-                f"more): '{name}'. Take the line out, or copy the name that "
-                f"`make mutants ONLY={exercise.id}` prints."
+                f"more): '{name}'. Take the line out, or copy the name: the whole text "
+                f"'old -> new' that `make mutants ONLY={exercise.id}` prints."
             )
     return dict(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
@@ -153,8 +154,8 @@ def report(done: Sequence[Judged]) -> Iterator[str]:
 
 
 _SURVIVES = (
-    "These earn full points. Add the case or the rule that rejects them, or write "
-    "under [equivalent] why they are right:"
+    "These earn full points. Add the case or the rule that rejects them, or paste the "
+    "line under [equivalent] and say why they are right:"
 )
 _STALE = "These stand under [equivalent] and are rejected: take them out, or see why:"
 
@@ -166,8 +167,12 @@ def _listed(done: Sequence[Judged], fate: Fate, heading: str) -> Iterator[str]:
     for one in found:
         mutant = one.mutant
         yield f"\n{mutant.exercise.id}, line {mutant.line}, {mutant.kind}"
-        yield f"    {mutant.name}"
-        if fate == "stale":
+        if fate == "survives":
+            # A string of JSON is one of TOML.
+            name = json.dumps(mutant.name, ensure_ascii=False)
+            yield f'{name} = "why it is right"'
+        else:
+            yield f"    {mutant.name}"
             yield f"    {one.words}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -189,7 +190,7 @@ def test_a_survivor_and_a_reason_that_is_not_so(
     """Of two rejected mutants one is said to be right; the answer is a survivor."""
     first, second = mutants(ADD_ONE)[:2]
     answer = cell_source(ADD_ONE, solved=True)
-    survivor = Mutant(ADD_ONE, "none", "x -> x", 4, f"{answer}\n// mine\n")
+    survivor = Mutant(ADD_ONE, "none", "'x' -> \"x\\n\"", 4, f"{answer}\n// mine\n")
     monkeypatch.setattr(
         "autograder.authoring.mutation.equivalent", lambda _: {second.name: "wrong"}
     )
@@ -197,7 +198,9 @@ def test_a_survivor_and_a_reason_that_is_not_so(
         done = list(judge_mutants([first, second, survivor], ready))
     assert [one.fate for one in done] == ["rejected", "stale", "survives"]
     told = "\n".join(report(done))
-    assert second.name in told and "x -> x" in told and "33.3%" in told
+    assert second.name in told and "33.3%" in told
+    (pasted,) = [line for line in told.splitlines() if "why it is right" in line]
+    assert tomllib.loads(pasted) == {survivor.name: "why it is right"}
 
 
 def test_results_come_in_the_order_of_the_answers() -> None:
