@@ -75,15 +75,17 @@ bench: learn ## time the solutions on this machine (ONLY=stem CHECK=1)
 	$(PY) -m benchmarks $(ONLY) $(if $(CHECK),--check)
 
 lint: dev ## ruff, mypy, clang-format, notebooks in step (make format mends)
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check .
-	$(PY) -m mypy
+	@failed=0; \
+	$(PY) -m ruff check . || failed=1; \
+	$(PY) -m ruff format --check . || failed=1; \
+	$(PY) -m mypy || failed=1; \
 	git ls-files -z -- '*.cu' '*.cuh' '*.cpp' '*.h' ':!autograder/wrong' \
-	  | xargs -0 -r $(PY) tools/clang_format.py
-	$(PY) -m autograder.authoring check
+	  | xargs -0 -r $(PY) tools/clang_format.py || failed=1; \
+	$(PY) -m autograder.authoring check || failed=1; \
+	exit $$failed
 
 format: dev ## put Python and C++ into the project's form
-	$(PY) -m ruff check --fix .
+	$(PY) -m ruff check --fix --exit-zero --quiet .
 	$(PY) -m ruff format .
 	git ls-files -z -- '*.cu' '*.cuh' '*.cpp' '*.h' ':!autograder/wrong' \
 	  | xargs -0 -r $(PY) tools/clang_format.py -i

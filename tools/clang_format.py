@@ -12,7 +12,10 @@ def main(arguments: list[str]) -> int:
     """Pass the files on; return clang-format's exit code."""
     program = Path(sys.executable).with_name("clang-format")
     mode = [] if "-i" in arguments else ["--dry-run", "--Werror"]
-    return subprocess.call([program, *mode, *arguments])
+    code = subprocess.call([program, *mode, *arguments])
+    if code and mode:
+        print("C++ or CUDA is not in form: run `make format`", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":
