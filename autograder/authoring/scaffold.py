@@ -18,7 +18,7 @@ from autograder.authoring.regions import ROOT
 from autograder.exercises import all_exercises
 
 TEMPLATE = Path(__file__).with_name("template")
-PROMPT = "To write"
+PROMPT = "To write:"
 """What stands before each thing that the author is to put in its place."""
 
 _STEM = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from autograder.authoring.regions import ROOT
-from autograder.authoring.scaffold import TEMPLATE, ScaffoldError, new_chapter
+from autograder.authoring.scaffold import (
+    PROMPT,
+    TEMPLATE,
+    ScaffoldError,
+    new_chapter,
+)
 
 # As long as they may be: no line of what is made may be too long then.
 STEM, TITLE = (
@@ -84,6 +89,18 @@ def test_a_new_chapter_passes_at_once(tmp_path: Path) -> None:
     run(*sphinx, *(f"-D{one}" for one in only))
     html = (tmp_path / f"html/chapters/{page}.html").read_text()
     assert "kw-solution" in html and "Not measured yet" in html
+
+
+def test_no_prompt_is_left_in_the_course() -> None:
+    # Whoever works on a new chapter may leave this one red until the text is written.
+    rooms = ("chapters/*.md", "README.md", "book", "solutions", "autograder/exercises")
+    left = subprocess.run(
+        ["git", "grep", "-n", PROMPT, "--", *rooms],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert left.returncode == 1, f"text is due here:\n{left.stdout}{left.stderr}"
 
 
 def lay_out(root: Path) -> None:
