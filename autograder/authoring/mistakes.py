@@ -23,9 +23,10 @@ keys, none of which must be there:
     regular expressions: what a learner's code holds, or not, where it is said.
 
 The table ``[equivalent]`` is no mistake: it lists mutants that are as right as the
-answer. Chapters that are not converted yet have ``autograder/wrong/<stem>/``, with
-``expect`` in the place of ``says``, a part of a message; an answer that is no edit
-stands there as a file whose first line is ``// expect: …`` or ``# expect: …``.
+answer. Chapters that are not converted yet, and never a new one, have
+``autograder/wrong/<stem>/``, with ``expect`` in the place of ``says``, a part of a
+message; an answer that is no edit stands there as a file whose first line is
+``// expect: …`` or ``# expect: …``.
 """
 
 from __future__ import annotations
