@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 import kernelwright as kw
+from kernelwright.operators import operator, recorded
 
 __all__ = ["new_stem"]
 
@@ -22,6 +23,7 @@ _FOLDER = Path(__file__).parent
 _THREADS = 256
 
 
+@recorded
 def new_stem(x: torch.Tensor) -> torch.Tensor:
     """Square every element: ``out[i] = x[i] * x[i]``.
 
@@ -41,11 +43,25 @@ def new_stem(x: torch.Tensor) -> torch.Tensor:
             f"new_stem: x is {x.dtype} with strides {x.stride()}; "
             "wanted contiguous float32: x.float().contiguous()."
         )
+    result: torch.Tensor = _new_stem(x)
+    return result
+
+
+@operator("new_stem")
+def _new_stem(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     n = x.numel()
     if n:
         _kernel("naive", x.device.type)[kw.cdiv(n, _THREADS), _THREADS](x, out, n)
     return out
+
+
+_new_stem.register_fake(lambda x: torch.empty_like(x))
+_new_stem.register_autograd(
+    lambda ctx, grad: 2 * ctx.saved_tensors[0] * grad,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    twice=True,
+)
 
 
 @cache
