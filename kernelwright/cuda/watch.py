@@ -25,6 +25,16 @@ class Varying:
         self.value = value
         self.place = place
 
+    def __eq__(self, other: object) -> bool:
+        """Refuse: what a call decides must not depend on it."""
+        raise TypeError("a number that varies from call to call decides nothing")
+
+    def __bool__(self) -> bool:
+        """Refuse likewise."""
+        raise TypeError("a number that varies from call to call decides nothing")
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 def unwrapped(value: Any) -> Any:
     """Return the number that varies, or what else a value is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, overload
@@ -67,6 +68,7 @@ def recorded_calls(
     kept: dict[tuple[Hashable, ...], Replay] = {}
     places = _places(function, varying)
     tracing = torch.compiler.is_dynamo_compiling
+    lock = threading.Lock()
 
     def in_full(arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         return function(*arguments, **named)
@@ -83,13 +85,15 @@ def recorded_calls(
         except TypeError:  # an argument that cannot be looked up
             return function(*arguments, **named)
         if replay is None:
-            while len(kept) >= MOST:
-                kept.pop(next(iter(kept)), None)
-            kept[key] = _seen_once
+            with lock:
+                while len(kept) >= MOST:
+                    del kept[next(iter(kept))]
+                kept[key] = _seen_once
             return function(*arguments, **named)
         if replay is _seen_once:
             found, replay = record(function, arguments, named, places)
-            kept[key] = replay or in_full
+            with lock:
+                kept[key] = replay or in_full
             return found
         return replay(arguments, named)
 

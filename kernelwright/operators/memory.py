@@ -1,8 +1,10 @@
 """The parameters of a recording's launches: one stretch of memory, addresses first.
 
-words      the addresses of tensors, and numbers that vary: written before a launch
-constants  all other parameters, tensor maps of TMA among them
-tables     a launch's: the addresses of its parameters, as the driver wants them
+What lies in it:
+
+    words      addresses of tensors, and numbers that vary: written before a launch
+    constants  all other parameters, tensor maps of TMA among them
+    tables     a launch's: the addresses of its parameters, as the driver wants them
 """
 
 from __future__ import annotations
@@ -110,16 +112,14 @@ class Layout:
 
         Args:
             parameters: in the order in which the kernel takes them.
-            place_of: where a word lies.
+            place_of: where a word or a tensor map lies.
         """
-        places = []
-        for parameter in parameters:
-            if isinstance(parameter, Constant):
-                places.append(self.add(len(parameter.data), parameter.data))
-            elif isinstance(parameter, TensorMap):
-                places.append(place_of(parameter))
-            else:
-                places.append(place_of(parameter))
+        places = [
+            self.add(len(parameter.data), parameter.data)
+            if isinstance(parameter, Constant)
+            else place_of(parameter)
+            for parameter in parameters
+        ]
         table = self.add(_WORD * max(1, len(places)))
         self.tables[table] = places
         return table

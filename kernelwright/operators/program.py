@@ -1,19 +1,23 @@
 """A recording written down as a Python function: a line a step, nothing decided.
 
-def replay(a, n):
-    if current() != 0: return elsewhere(a, n)
-    if thread.device != 0: enter(0)
-    x0 = a[0]
-    t1 = empty((4096, 4096), (4096, 1), d1)
-    room = take()
-    write(room.words, 0, x0.data_ptr(), t1.data_ptr())
-    base = room.base
-    stream = stream_of(0)
-    try:
-        launch(f2, 4096, 1, 1, 256, 1, 1, 0, stream, base + 64, 0)
-    except Exception as error: return failed(error, a, n)
-    give(room)
-    return t1
+It looks like this:
+
+    def replay(a, n):
+        if current() != 0: return elsewhere(a, n)
+        if thread.device != 0: enter(0)
+        x0 = a[0]
+        stream = stream_of(0)
+        t1 = empty(*k0)
+        room = take()
+        base = room.base
+        k1(room.words, 0, x0.data_ptr(), t1.data_ptr())
+        try:
+            launch(*k2, stream, base + 64, 0)
+        except Exception as error: return failed(error, a, n)
+        give(room)
+        return t1
+
+``a`` and ``n`` are the call's arguments, and ``k0`` and on what no literal spells.
 """
 
 from __future__ import annotations
@@ -99,6 +103,10 @@ class _Writer:
 
     def write(self, recorder: Recorder, returned: list[str]) -> None:
         steps = _in_final_form(_used(recorder.steps, returned), recorder, returned)
+        computed = [step for step in steps if isinstance(step, Compute)]
+        if torch._C._is_any_autocast_enabled() and any(not c.view for c in computed):
+            # It would be cast a second time: it was seen after autocast.
+            recorder.refuse("torch computes under autocast")
         fetched = _names(steps) | set(returned)
         for name, expression in self.inputs.items():
             if name in fetched:
@@ -197,6 +205,7 @@ class _Writer:
         for launch in launches:
             table = self.layout.add_launch(list(launch.parameters), words.place_of)
             handle = self.target.handle(launch)
+            self._say(launch.program)  # whose end would unload the kernel
             first = self._say((handle, *launch.grid, *launch.block, launch.shared))
             calls.append(f"launch(*{first}, stream, base + {table}, 0)")
         if words.values:
@@ -230,8 +239,7 @@ class _Words:
             value = f"{fetched}[{parameter.place!r}]"
         else:
             code, value = "Q", _address(parameter)
-        self._places[parameter] = self._layout.size
-        self._layout.size += 8
+        self._places[parameter] = self._layout.add(8)
         self._format += f"{code}{8 - struct.calcsize(code)}x"
         self.values.append(value)
 

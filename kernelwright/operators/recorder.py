@@ -72,7 +72,7 @@ class Launch:
     """A kernel on the device.
 
     Args:
-        program: holds the kernel; a ``Program``, or ``triton.Held``.
+        program: holds the kernel: a ``Program``, or what Triton compiled.
         kernel: its name.
         grid, block: as the driver takes them.
         shared: bytes of dynamic shared memory.

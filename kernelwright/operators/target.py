@@ -71,7 +71,7 @@ class Gpu:
         """Return the driver's handle of a kernel."""
         if isinstance(launch.program, GpuProgram):
             return launch.program.handle(self.device, launch.kernel, launch.shared)
-        return int(launch.program)
+        return int(launch.program.function)
 
     def names(
         self, again: Callable[..., Any], instead: Callable[..., Any]

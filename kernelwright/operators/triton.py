@@ -115,8 +115,7 @@ def _by_driver(
         raise Unholdable(f"its parameters have {wanted} bytes")
     x, y, z = (*grid, 1, 1)[:3]
     block = (32 * told.num_warps, 1, 1)
-    # The module stays loaded while the compiled kernel lives: Triton keeps it.
-    return Launch(function, told.name, (x, y, z), block, told.shared, tuple(parameters))
+    return Launch(compiled, told.name, (x, y, z), block, told.shared, tuple(parameters))
 
 
 def _parameters(

@@ -114,13 +114,26 @@ def test_a_number_that_varies(module: kw.cuda.Module) -> None:
 
 
 def test_nothing_can_be_computed_of_what_varies(module: kw.cuda.Module) -> None:
-    @recorded(varying=("a",))
-    def squared(a: float, x: torch.Tensor) -> torch.Tensor:
-        return x * (a * a)
+    for use in (lambda a: a * a, lambda a: 1.0 if a else 2.0, lambda a: a == 2.0):
 
-    squared(2.0, torch.ones(2))
-    with pytest.raises(TypeError):
-        squared(3.0, torch.ones(2))
+        @recorded(varying=("a",))
+        def scaled(a: float, x: torch.Tensor, use: Any = use) -> torch.Tensor:
+            return x * use(a)
+
+        scaled(2.0, torch.ones(2))
+        with pytest.raises(TypeError):
+            scaled(3.0, torch.ones(2))
+
+
+def test_under_autocast_torch_s_own_steps_are_not_repeated() -> None:
+    @recorded
+    def product(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return x @ x
+
+    with torch.autocast("cpu", torch.bfloat16):
+        for _ in range(3):
+            assert product(torch.randn(8, 8)).dtype == torch.float32
 
 
 def test_torch_s_own_steps_are_repeated(add: Callable[..., torch.Tensor]) -> None:
