@@ -31,7 +31,7 @@ class GpuProgram:
         self.remarks: tuple[Diagnostic, ...] = ()
         # By device and kernel: the driver's handle, and the most dynamic shared
         # memory that it has been asked for.
-        self._functions: dict[tuple[int, str], tuple[int, int]] = {}
+        self.functions: dict[tuple[int, str], tuple[int, int]] = {}
 
     @cached_property
     def _module(self) -> Any:
@@ -106,7 +106,7 @@ class GpuProgram:
 
     def handle(self, device: int, kernel: str, shared: int) -> int:
         """Return the driver's handle of a kernel whose blocks may have that memory."""
-        found = self._functions.get((device, kernel))
+        found = self.functions.get((device, kernel))
         if found is None or shared > found[1]:
             found = self._prepare(device, kernel, shared)
         return found[0]
@@ -115,13 +115,13 @@ class GpuProgram:
         """Load a kernel on a device, and ask for the shared memory of its blocks."""
         own = self._cubin.resources(kernel).shared_bytes
         key = (device, kernel)
-        if key not in self._functions:
+        if key not in self.functions:
             # torch has made the primary context current; CuPy must be on it too.
             with _cupy().cuda.Device(device):
                 raw = self._module.get_function(self._cubin.lowered[kernel])
                 function = int(raw.kernel.ptr)
-            self._functions[key] = (function, _SHARED_WITHOUT_ASKING - own)
-        function, largest = self._functions[key]
+            self.functions[key] = (function, _SHARED_WITHOUT_ASKING - own)
+        function, largest = self.functions[key]
         if shared > largest:
             driver = _cupy().cuda.driver
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -133,8 +133,8 @@ class GpuProgram:
                     f"more than {torch.cuda.get_device_name(device)} gives a block: "
                     f"{shared_limit(device)} bytes, less the kernel's own {own}."
                 ) from error
-            self._functions[key] = (function, shared)
-        return self._functions[key]
+            self.functions[key] = (function, shared)
+        return self.functions[key]
 
     def _explain(
         self, kernel: str, grid: Dim3, block: Dim3, shared: int, error: Exception
@@ -173,10 +173,21 @@ class PlainGpuLaunch:
         if ready is None:
             return False
         buffer, device = ready
+        found, program = calls(), self._program
         try:
-            self._program.queue(
-                self._kernel, grid, block, shared, buffer.address, device
-            )
+            function, most = program.functions[device, self._kernel]  # type: ignore[index]
+            if (
+                shared > most
+                or known_device.device != device
+                or found.device() != device
+            ):
+                raise LookupError
+            stream = found.stream(device)
+            found.launch(function, *grid, *block, shared, stream, buffer.address, 0)
+        except Exception:
+            # Not as it was the last time, or refused: with all care, then.
+            address = buffer.address
+            program.queue(self._kernel, grid, block, shared, address, device)
         finally:
             # The driver has copied the parameters.
             self._plan.release(buffer)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -77,7 +78,7 @@ class _Slot(NamedTuple):
     half: ScalarType | None = None
 
 
-Words = Callable[..., tuple[tuple[Any, ...], int | None] | None]
+Packed = tuple["Buffer", int | None]
 
 
 class Plan:
@@ -90,12 +91,12 @@ class Plan:
     """
 
     def __init__(self, slots: tuple[_Slot, ...], layout: str, device_type: str) -> None:
-        self._count = len(slots)
-        self._write = struct.Struct(layout).pack_into
-        self._words = _words(slots, device_type)
         # Taken by one launch at a time, from whatever thread; as many are made as
         # were ever in use at once.
         self._free: list[Buffer] = []
+        self._packed = _packer(slots, layout, device_type, self._free)
+        self.release = self._free.append
+        """Takes a buffer back that the driver has read."""
 
     @staticmethod
     def of(signature: Signature, device_type: str) -> Plan | None:
@@ -111,7 +112,7 @@ class Plan:
             layout += f"{code}{_WORD - struct.calcsize('<' + code)}x"
         return Plan(tuple(slots), layout, device_type)
 
-    def pack(self, arguments: tuple[Any, ...]) -> tuple[Buffer, int | None] | None:
+    def pack(self, arguments: tuple[Any, ...]) -> Packed | None:
         """Check and pack the arguments, if all of them are plain.
 
         Args:
@@ -123,36 +124,27 @@ class Plan:
             an argument is not plain, right or wrong.
         """
         try:
-            found = self._words(*arguments)
-            if found is None:
-                return None
-            words, device = found
-            try:
-                buffer = self._free.pop()
-            except IndexError:
-                buffer = Buffer(self._count)
-            try:
-                self._write(buffer.data, 0, *words)
-            except BaseException:
-                self.release(buffer)
-                raise
+            return self._packed(*arguments)
         except Exception:
             # Too many, no address, not strided, out of range: the long way knows what
             # to say.
             return None
-        return buffer, device
-
-    def release(self, buffer: Buffer) -> None:
-        """Take a buffer back that the driver has read."""
-        self._free.append(buffer)
 
 
-def _words(slots: tuple[_Slot, ...], device_type: str) -> Words:
-    """Write a function for one signature: it returns what is packed, and the device.
+def _packer(
+    slots: tuple[_Slot, ...], layout: str, device_type: str, free: list[Buffer]
+) -> Callable[..., Packed | None]:
+    """Write the function that checks and packs for one signature.
 
     A loop over the parameters would take twice as long.
     """
-    space: dict[str, Any] = {"PLAIN": _PLAIN, "pack_scalar": pack_scalar}
+    space: dict[str, Any] = {
+        "PLAIN": _PLAIN,
+        "pack_scalar": pack_scalar,
+        "free": free,
+        "make": partial(Buffer, len(slots)),
+        "write": struct.Struct(layout).pack_into,
+    }
     lines = ["where = None"]
     for number, slot in enumerate(slots):
         value, wanted = f"a{number}", f"w{number}"
@@ -180,11 +172,19 @@ def _words(slots: tuple[_Slot, ...], device_type: str) -> Words:
         lines.append(f"    {value} = {value}.data_ptr()")
         if slot.misaligned:
             lines.append(f"    if {value} & {slot.misaligned}: return None")
-    names = "".join(f"a{number}, " for number in range(len(slots)))
-    lines.append(f"return ({names}), where")
-    text = "\n    ".join([f"def words({names}):", *lines])
+    names = "".join(f", a{number}" for number in range(len(slots)))
+    lines += [
+        "try: buffer = free.pop()",
+        "except IndexError: buffer = make()",
+        f"try: write(buffer.data, 0{names})",
+        "except BaseException:",
+        "    free.append(buffer)",
+        "    raise",
+        "return buffer, where",
+    ]
+    text = "\n    ".join([f"def packed({names.removeprefix(', ')}):", *lines])
     exec(compile(text, "<packed arguments>", "exec"), space)
-    found: Words = space["words"]
+    found: Callable[..., Packed | None] = space["packed"]
     return found
 
 

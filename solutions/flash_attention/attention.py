@@ -78,11 +78,16 @@ def flash_attention(
     Source: Dao et al., *FlashAttention* (2022), section 3; Dao, *FlashAttention-2*
     (2023), section 3.1.
     """
+    drawn = None
     if dropout_p > 0.0 and seed is None:
-        seed = int(torch.randint(2**31, ()))
+        drawn = torch.randint(2**31, ())
+        if not torch.compiler.is_compiling() or (kernel is None and _needs_plain(q)):
+            # Read here; a compiled program hands it over as it is.
+            seed, drawn = int(drawn), None
     return _attend(
-        q, k, v, mask, key_padding_mask, causal, scale, window, dropout_p, seed, kernel
-    )
+        q, k, v, mask, key_padding_mask, causal, scale, window, dropout_p, seed or 0,
+        kernel, drawn,
+    )  # fmt: skip
 
 
 @recorded(varying=("seed",))
@@ -96,8 +101,9 @@ def _attend(
     scale: float | None,
     window: Window,
     dropout_p: float,
-    seed: int | None,
+    seed: int,
     kernel: KernelName | None,
+    drawn: torch.Tensor | None,
 ) -> torch.Tensor:
     if kernel is not None and kernel not in _KERNELS:
         raise ValueError(
@@ -124,7 +130,7 @@ def _attend(
             f"flash_attention: kernel={kernel!r} keeps nothing for a backward "
             "pass; leave kernel= away, or call under torch.no_grad()."
         )
-    out: torch.Tensor = _attention(q, k, v, *options, kernel)[0]
+    out: torch.Tensor = _attention(q, k, v, *options, kernel, drawn)[0]
     return out
 
 
@@ -161,11 +167,14 @@ def _attention(
     dropout_p: float,
     seed: int,
     kernel: str | None,
+    drawn: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """One of the kernels forward: out, and the log-sum-exp where it is written."""
     options = Options(scale, first, last, mask, padding, dropout_p, seed)
     if kernel not in RUNGS:
-        found: tuple[torch.Tensor, torch.Tensor] = attention(q, k, v, *options, kernel)
+        found: tuple[torch.Tensor, torch.Tensor] = attention(
+            q, k, v, *options, kernel, drawn
+        )
         return found
     out, lse = launch(cast(RungName, kernel), q, k, v, options)
     return out, q.new_empty(0, dtype=torch.float32) if lse is None else lse
@@ -175,15 +184,16 @@ def _attention(
 def _(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    written = rest[-1] not in RUNGS or rest[-1] == "mma"
+    kernel = rest[len(Options._fields)]
+    written = kernel not in RUNGS or kernel == "mma"
     lse = q.new_empty(q.shape[:3] if written else 0, dtype=torch.float32)
     return q.new_empty(q.shape), lse
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    q, k, v, *rest, kernel = inputs
+    q, k, v, *rest, kernel, drawn = inputs
     options = Options(*rest)
-    ctx.save_for_backward(q, k, v, *output, options.mask, options.padding)
+    ctx.save_for_backward(q, k, v, *output, options.mask, options.padding, drawn)
     ctx.mark_non_differentiable(output[1])
     ctx.options = options._replace(mask=None, padding=None)
     # Gluon's forward takes more than its backward: there the faster is chosen.
@@ -191,10 +201,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _gradient(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
-    *tensors, mask, padding = ctx.saved_tensors
+    *tensors, mask, padding, drawn = ctx.saved_tensors
     options = ctx.options._replace(mask=mask, padding=padding)
-    found = attention_backward(grad.contiguous(), *tensors, *options, ctx.kernel)
-    return (*found, *[None] * (len(options) + 1))
+    found = attention_backward(grad.contiguous(), *tensors, *options, ctx.kernel, drawn)
+    return (*found, *[None] * (len(options) + 2))
 
 
 _attention.register_autograd(_gradient, setup_context=_keep)

@@ -210,8 +210,13 @@ def attention(
     dropout_p: float,
     seed: int,
     kernel: str | None,
+    drawn: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attend, with options as ``Options`` has them: out and each row's log-sum-exp."""
+    """Attend, with options as ``Options`` has them: out and each row's log-sum-exp.
+
+    ``drawn`` is the seed where a compiled program draws it: a number on the CPU.
+    """
+    seed = seed if drawn is None else int(drawn)
     options = Options(scale, first, last, mask, padding, dropout_p, seed)
     if _wrong_in_interpreter(q):
         out, lse = forward_triton(*_ready(q.float(), k.float(), v.float()), options)
@@ -240,8 +245,10 @@ def attention_backward(
     dropout_p: float,
     seed: int,
     kernel: str | None,
+    drawn: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of q, k and v."""
+    seed = seed if drawn is None else int(drawn)
     options = Options(scale, first, last, mask, padding, dropout_p, seed)
     if _wrong_in_interpreter(q):
         wide = (t.float() for t in (grad, q, k, v))

@@ -66,7 +66,7 @@ class Program(gpu.GpuProgram):
     """A program of one kernel whose tensors lie on the CPU."""
 
     def __init__(self) -> None:
-        self._functions = {(0, "k"): (4711, 48 * 1024), (1, "k"): (4712, 48 * 1024)}
+        self.functions = {(0, "k"): (4711, 48 * 1024), (1, "k"): (4712, 48 * 1024)}
         self.signatures = {"k": "void (float const*, float*, int, float)"}
 
     def plain(self, signature: Signature) -> gpu.PlainGpuLaunch | None:
