@@ -16,7 +16,8 @@ steps() {
   cat <<'EOF'
 probe            25 40 which versions of Python, torch, Triton, CuPy, nvcc, ncu, pytest
 sweep-softmax   165 80 the settings of softmax's launch, each beside today's
-launch           40 12 what a launch costs the CPU
+launch           60 45 what a call costs the CPU, by family
+as-called       150 16 the families as a user times them, host time beside
 softmax-tests   150 12 all tests of softmax: many choose the GPU without its mark
 softmax-bench   150 60 softmax beside eager and torch.compile, held against its floors
 softmax-counters 120 12 softmax under Nsight Compute
@@ -43,7 +44,7 @@ batch1 attention-bench tests
 batch2 speed-gold
 batch3 speed-cheaters softmax-tests
 batch4 probe sweep-softmax launch unmarked-tests attention-counters softmax-counters
-batch5 softmax-bench softmax-grade columns
+batch5 softmax-bench softmax-grade columns as-called
 batch6 cpu-grade
 batch7 cpu-autograder
 batch8 cpu-tests
@@ -83,6 +84,7 @@ run_of() {
     probe) run=("$PYTHON" -c "$probe") ;;
     sweep-softmax) run=("$PYTHON" -m benchmarks.sweep_softmax) ;;
     launch) run=("$PYTHON" -m benchmarks.launch --check) ;;
+    as-called) run=("$PYTHON" -m benchmarks.as_called --check) ;;
     softmax-tests) run=("${pytest[@]}" $solutions/test_softmax.py) ;;
     softmax-bench) run=("$PYTHON" -m benchmarks.softmax --check) ;;
     softmax-counters) run=("$PYTHON" -m benchmarks._softmax_counters) ;;
