@@ -79,7 +79,9 @@ def fingerprint(
                 value.data_ptr() & _ALIGNMENT,
                 value.requires_grad,
             )
-        elif kind is list:
+        elif kind is list or kind is tuple:
+            if any(isinstance(one, torch.Tensor) for one in value):
+                return None
             parts += (kind, tuple(value))
         elif isinstance(value, torch.Tensor):
             return None
