@@ -10,6 +10,7 @@ what traces it (``torch.compile``, ``torch.export``, ``torch.func``) and a gradi
 
     fingerprint.py   what two calls have in common that may share a recording
     calls.py         records a call that comes again, and repeats it
+    onlooker.py      sees what reaches no dispatcher
     recorder.py      watches one call
     program.py       writes a recording down as a Python function of its own
     memory.py        the parameters of its launches, and where addresses go
@@ -19,15 +20,17 @@ what traces it (``torch.compile``, ``torch.export``, ``torch.func``) and a gradi
 
 from kernelwright.cuda.watch import Varying
 from kernelwright.operators.calls import recorded
-from kernelwright.operators.operator import Operator, operator
-from kernelwright.operators.recorder import zeros_between_launches
+from kernelwright.operators.operator import Operator, operator, traced
+from kernelwright.operators.recorder import mark_written, zeros_between_launches
 from kernelwright.operators.triton import held
 
 __all__ = [
     "Operator",
     "Varying",
     "held",
+    "mark_written",
     "operator",
     "recorded",
+    "traced",
     "zeros_between_launches",
 ]

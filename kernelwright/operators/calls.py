@@ -12,7 +12,13 @@ import torch
 
 from kernelwright.cuda.watch import Varying
 from kernelwright.operators.differentiable import record_differentiable
-from kernelwright.operators.fingerprint import PLAIN, fingerprint, may_vary
+from kernelwright.operators.fingerprint import (
+    PLAIN,
+    any_wants_gradient,
+    fingerprint,
+    may_vary,
+)
+from kernelwright.operators.onlooker import READ, Onlooker
 from kernelwright.operators.program import Replay, written
 from kernelwright.operators.recorder import Recorder
 from kernelwright.operators.target import target_of
@@ -121,6 +127,8 @@ def record(
     """Call a function and watch it: return what it gave, and how to repeat it."""
     inputs: dict[str, torch.Tensor] = {}
     fetched: dict[str, str] = {}
+    originals: list[tuple[torch.Tensor, torch.Tensor]] = []
+    wants = any_wants_gradient((*arguments, *named.values()))
 
     def seen(value: Any, place: int | str, source: str) -> Any:
         if place in places and may_vary(value):
@@ -128,7 +136,9 @@ def record(
         if value.__class__ in PLAIN:
             if any(value is other for other in inputs.values()):
                 # Twice the same tensor today; the next time it may be two.
-                value = value.detach()
+                stand_in = value.view_as(value) if wants else value.detach()
+                originals.append((stand_in, value))
+                value = stand_in
             name = f"x{len(inputs)}"
             inputs[name], fetched[name] = value, f"{source}[{place!r}]"
         return value
@@ -138,13 +148,17 @@ def record(
     device = next((t.device for t in inputs.values()), None)
     if device is None:
         return function(*arguments, **named), None
-    if torch.is_grad_enabled() and any(t.requires_grad for t in inputs.values()):
-        return record_differentiable(function, given, given_named)
-    recorder = Recorder(inputs)
-    with recorder.watching():
-        found = function(*given, **given_named)
-    replay = written(recorder, fetched, found, target_of(device), function)
-    return found, replay
+    if wants:
+        found, replay = record_differentiable(function, given, given_named)
+    else:
+        recorder, onlooker = Recorder(inputs), Onlooker(only=READ)
+        with onlooker, recorder.watching():
+            found = function(*given, **given_named)
+        if onlooker.seen:
+            recorder.refuse(f"{onlooker.seen[0]} reads a value")
+        replay = written(recorder, fetched, found, target_of(device), function)
+    given_back = (value for stand_in, value in originals if found is stand_in)
+    return next(given_back, found), replay
 
 
 def _places(

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from kernelwright.cuda.watch import Varying, unwrapped
+from kernelwright.operators.onlooker import ASKED, Onlooker
 from kernelwright.operators.program import Replay, compiled
 
 
 class Differentiable(Protocol):
     """An operator with a gradient."""
 
-    twice: bool
     forward: Callable[..., Any]
     backward: Callable[..., Any]
 
@@ -31,7 +30,7 @@ class Differentiable(Protocol):
         """Keep what the backward pass wants."""
 
 
-class _Often(torch.autograd.Function):
+class _Recorded(torch.autograd.Function):
     """Arguments of the operator, the operator, and how its forward pass is run."""
 
     @staticmethod
@@ -48,15 +47,6 @@ class _Often(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return (*_backward(ctx, gradients, 2), None, None)
-
-
-class _Once(_Often):
-    """Likewise, of which there is no second derivative."""
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return _Often.backward(ctx, *gradients)
 
 
 def _backward(ctx: Any, gradients: tuple[Any, ...], ours: int) -> tuple[Any, ...]:
@@ -87,6 +77,18 @@ class _Transformed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return (*_backward(ctx, gradients, 1), None)
+
+
+def refused_later(found: Any, name: str) -> Any:
+    """Return results of an operator without a gradient, which say so when asked."""
+    several = isinstance(found, (tuple, list))
+    tensors = [t.detach().requires_grad_() for t in (found if several else [found])]
+    message = f"{name} has no gradient: detach what it is given"
+    trap = torch._C._functions.DelayedError(message.encode(), len(tensors))
+    trapped = trap(*tensors)
+    if not several:
+        return trapped
+    return type(found)(trapped if isinstance(trapped, tuple) else (trapped,))
 
 
 def transformed(operator: Differentiable, arguments: tuple[Any, ...]) -> Any:
@@ -126,8 +128,8 @@ def differentiate(
             return operator.redispatch(keys, inputs)
         return operator.forward(*map(unwrapped, inputs), **named)
 
-    function = _Often if operator.twice else _Once
-    output = function.apply(*arguments, operator, run)  # type: ignore[no-untyped-call]
+    with torch._C.DisableTorchFunction():  # whoever looks on has seen it
+        output = _Recorded.apply(*arguments, operator, run)  # type: ignore[no-untyped-call]
     if _notes.made is not None:
         _notes.made.append(_Made(operator, arguments, output))
     return output
@@ -142,12 +144,17 @@ def record_differentiable(
     to write down what for: then it is called in full every time.
     """
     before, _notes.made = _notes.made, []
+    onlooker = Onlooker(ASKED)
     try:
-        found = function(*arguments, **named)
+        with onlooker:
+            found = function(*arguments, **named)
         made = _notes.made
     finally:
         _notes.made = before
-    if len(made) != 1:
+    hooked = isinstance(found, torch.Tensor) and (
+        found._backward_hooks or found.retains_grad
+    )
+    if len(made) != 1 or onlooker.seen or hooked:
         return found, None
     return found, _direct(made[0], arguments, named, found)
 
@@ -170,7 +177,7 @@ def _direct(
     if run is None:
         return None
     space: dict[str, Any] = {"operator": made.operator, "run": run}
-    space["apply"] = (_Often if made.operator.twice else _Once).apply
+    space["apply"] = _Recorded.apply
     spelled = []
     for at, value in enumerate(made.arguments):
         source = next((text for other, text in sources if other is value), None)

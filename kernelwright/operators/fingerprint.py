@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 # Exactly these: a subclass may have an answer of its own to every question.
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -24,6 +26,17 @@ _transforms = torch._C._functorch.peek_interpreter_stack
 
 class _Place:
     """Stands for a number that differs from call to call."""
+
+
+class _WholePlace:
+    """Stands for an integer that does."""
+
+
+_PLACES: dict[type, type] = {float: _Place, int: _WholePlace}
+# What is equal if it compares equal, and keeps nothing alive.
+_VALUES = frozenset(
+    (type(None), bool, int, str, type, torch.dtype, torch.device, torch.Size)
+)
 
 
 def may_vary(value: object) -> bool:
@@ -50,7 +63,7 @@ def fingerprint(
         ``None``: a mode or a transform of torch's (fake tensors, ``torch.func``), a
         tensor of a class of its own, or one that is not on a GPU.
     """
-    if _modes() or _transforms() is not None:
+    if _modes() or _transforms() is not None or forward_ad._current_level >= 0:
         return None
     parts: list[Any] = [_grad_enabled()]
     if _autocast():
@@ -62,7 +75,7 @@ def fingerprint(
     if named or varying:
         parts += named
         values = [
-            _Place if place in varying and may_vary(value) else value
+            _PLACES[type(value)] if place in varying and may_vary(value) else value
             for place, value in (*enumerate(arguments), *named.items())
         ]
     for value in values:
@@ -80,13 +93,17 @@ def fingerprint(
                 value.requires_grad,
             )
         elif kind is list or kind is tuple:
-            if any(isinstance(one, torch.Tensor) for one in value):
+            if not all(type(one) in (type(None), bool, int, str) for one in value):
                 return None
-            parts += (kind, tuple(value))
-        elif isinstance(value, torch.Tensor):
-            return None
-        else:
+            parts += (kind, tuple((type(one), one) for one in value))
+        elif kind is float:
+            if value != value:
+                return None
+            parts += (kind, value, math.copysign(1.0, value))
+        elif kind in _VALUES:
             parts += (kind, value)
+        else:
+            return None
     return tuple(parts)
 
 
@@ -102,6 +119,12 @@ def within_transform() -> bool:
 
 def any_wants_gradient(values: tuple[Any, ...]) -> bool:
     """Say whether torch will ask for a gradient of what is computed of some values."""
+    if forward_ad._current_level >= 0:
+        return any(
+            isinstance(value, torch.Tensor)
+            and forward_ad.unpack_dual(value).tangent is not None
+            for value in values
+        )
     return _grad_enabled() and any(
         isinstance(value, torch.Tensor) and value.requires_grad for value in values
     )

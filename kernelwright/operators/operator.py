@@ -9,7 +9,11 @@ import torch
 
 from kernelwright.cuda.watch import watched
 from kernelwright.operators.calls import recorded_calls
-from kernelwright.operators.differentiable import differentiate, transformed
+from kernelwright.operators.differentiable import (
+    differentiate,
+    refused_later,
+    transformed,
+)
 from kernelwright.operators.fingerprint import (
     PLAIN,
     any_wants_gradient,
@@ -17,6 +21,7 @@ from kernelwright.operators.fingerprint import (
     within_transform,
 )
 from kernelwright.operators.program import Replay
+from kernelwright.operators.recorder import current_recorder
 
 _NAMESPACE = "kernelwright"
 _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
@@ -42,7 +47,6 @@ class Operator:
         self.launch = launch
         self.forward = recorded_calls(launch, varying)
         self.backward: Callable[..., Any] = self._no_backward
-        self.twice = False
         self._setup: Callable[..., None] | None = None
         # By hand: what ``torch.library.custom_op`` puts around a call takes 6 us.
         schema = torch.library.infer_schema(launch, mutates_args=())
@@ -63,16 +67,14 @@ class Operator:
         backward: Callable[..., Any],
         *,
         setup_context: Callable[..., None] | None = None,
-        twice: bool = False,
     ) -> None:
         """Give the gradient, as ``torch.library.register_autograd`` has it.
 
         Args:
             backward: ``(ctx, *gradients)`` to a gradient for each argument.
             setup_context: ``(ctx, inputs, output)``: keeps what backward wants.
-            twice: whether backward is differentiable itself.
         """
-        self.backward, self._setup, self.twice = backward, setup_context, twice
+        self.backward, self._setup = backward, setup_context
 
     @property
     def differentiable(self) -> bool:
@@ -89,20 +91,38 @@ class Operator:
         if self._tracing():
             return self.overload(*arguments)
         if watched.watcher is not None:
-            return self.launch(*arguments)  # part of a call that is being recorded
+            # Part of a call that is being recorded, without a gradient.
+            if any_wants_gradient(arguments):
+                recorder = current_recorder()
+                assert recorder is not None
+                recorder.refuse(f"{self.name} is asked for a gradient within")
+                with recorder.paused():
+                    return self._with_gradient(arguments, None)
+            return self.launch(*arguments)
         if within_transform():
             return transformed(self, arguments)
         if within_mode() or _any_of_its_own(arguments):
             return self.overload(*arguments)
         if any_wants_gradient(arguments):
-            return differentiate(self, arguments)
+            return self._with_gradient(arguments, None)
         return self.forward(*arguments)
+
+    def _with_gradient(self, arguments: tuple[Any, ...], keys: Any) -> Any:
+        if self.differentiable:
+            return differentiate(self, arguments, keys)
+        with torch.no_grad():
+            found = (
+                self.forward(*arguments)
+                if keys is None
+                else self.redispatch(keys, arguments)
+            )
+        return refused_later(found, self.name)
 
     def _above_dispatch(self, keys: Any, *arguments: Any) -> Any:
         """Be torch's operator: where nothing traces, no dispatcher comes after."""
         traced = within_mode() or _any_of_its_own(arguments)
         if any_wants_gradient(arguments):
-            return differentiate(self, arguments, keys if traced else None)
+            return self._with_gradient(arguments, keys if traced else None)
         return self.redispatch(keys, arguments) if traced else self.forward(*arguments)
 
     def redispatch(self, keys: Any, arguments: tuple[Any, ...]) -> Any:
@@ -125,8 +145,21 @@ class Operator:
 
 
 def _any_of_its_own(values: tuple[Any, ...]) -> bool:
-    """Say whether a tensor is of a class of its own: a fake one, say."""
-    return any(isinstance(v, torch.Tensor) and v.__class__ not in PLAIN for v in values)
+    """Say whether a tensor is none that a kernel can read: a fake or a lazy one."""
+    return any(
+        isinstance(v, torch.Tensor)
+        and (v.__class__ not in PLAIN or v.is_neg() or v.is_conj())
+        for v in values
+    )
+
+
+def traced(*tensors: torch.Tensor) -> bool:
+    """Say whether torch traces a function of these tensors: ``out=`` is a copy then."""
+    if torch.compiler.is_compiling():
+        return True
+    if watched.watcher is not None:
+        return False
+    return within_mode() or within_transform() or _any_of_its_own(tensors)
 
 
 def operator(

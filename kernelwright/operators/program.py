@@ -71,9 +71,16 @@ def written(
         target: where the kernels run.
         instead: the function that was recorded, for a launch that fails.
     """
-    names = [recorder.name_of(t) for t in _tensors(result)]
+    tensors = _tensors(result)
+    names = [recorder.name_of(t) for t in tensors]
     if None in names:
         recorder.refuse("it returns a tensor that was not seen made")
+    if any(
+        t.requires_grad and n not in inputs for t, n in zip(tensors, names, strict=True)
+    ):
+        recorder.refuse("it returns a tensor with a gradient")
+    if not _can_be_given_back(result):
+        recorder.refuse(f"it returns a {type(result).__name__}")
     writer = _Writer(inputs, target)
     if recorder.refusal is None:
         writer.write(recorder, [name for name in names if name])
@@ -85,6 +92,14 @@ def written(
 def compiled(text: str) -> CodeType:
     """Compile a text once: calls that differ in sizes alone have the same."""
     return compile(text, "<recorded call>", "exec")
+
+
+def _can_be_given_back(value: Any) -> bool:
+    """Say whether a result is tensors, constants, or tuples and lists of them."""
+    if type(value) in (tuple, list):
+        return all(map(_can_be_given_back, value))
+    plain = (type(None), bool, int, float, str, torch.dtype, torch.device)
+    return isinstance(value, torch.Tensor) or type(value) in plain
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -191,7 +206,8 @@ class _Writer:
         inside = ", ".join([*map(self._spelled, step.arguments), *named])
         names = ", ".join(name or "_" for name in step.names)
         comma = "," if step.many and len(step.names) == 1 else ""
-        self.lines.append(f"{names}{comma} = {self._say(step.function)}({inside})")
+        made = f"{names}{comma} = " if step.names else ""
+        self.lines.append(f"{made}{self._say(step.function)}({inside})")
 
     def _launch(self, launches: Sequence[Launch]) -> None:
         words = _Words(self.layout)
@@ -291,7 +307,7 @@ def _in_final_form(
 
     Kernels know only where it begins.
     """
-    for name in list(returned):
+    for name in dict.fromkeys(returned):
         root, tensor = recorder.root_of(name), recorder.tensor(name)
 
         def same_memory(names: set[str], root: Address = root) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 from torch.utils._pytree import tree_iter
 
 from kernelwright.cuda.backends import Dim3, Program
@@ -106,6 +108,7 @@ class Recorder(QuickMode):
         # Where a view's memory begins: the tensor that has it, and bytes into it.
         self._roots: dict[str, Address] = {}
         self._paused = False
+        self._device = next(tensor.device for tensor in inputs.values())
         for name, tensor in inputs.items():
             self._learn(tensor, name)
 
@@ -172,6 +175,12 @@ class Recorder(QuickMode):
         if not all(isinstance(one, torch.Tensor) for one in results):
             if any(isinstance(one, torch.Tensor) for one in tree_iter((args, named))):
                 self.refuse(f"{function} reads a value from the device")
+            return
+        if any(one.device != self._device for one in results):
+            self.refuse(f"{function} leaves the device")
+            return
+        if function is _aten.as_strided.default and (len(args) > 3 or named):
+            self.refuse("a view says where in memory it begins")
             return
         if function in _ALLOCATIONS:
             name = self._learn(found)
@@ -245,7 +254,7 @@ class Recorder(QuickMode):
             if isinstance(value, torch.Tensor):
                 parameters.append(self.pointer(value))
             elif isinstance(value, Varying):
-                parameters.append(number(value, len(data)))
+                parameters.append(self.number(value, data))
             else:
                 parameters.append(Constant(data))
         self.add_launch(Launch(program, kernel, grid, block, shared, tuple(parameters)))
@@ -258,6 +267,20 @@ class Recorder(QuickMode):
             return Constant(b"")
         return self._roots[name]
 
+    def number(self, value: Varying, data: bytes) -> Parameter:
+        """Return the parameter that a varying number becomes, as its bytes show."""
+        codes = "fd" if isinstance(value.value, float) else "iqIQ"
+        for code in codes:
+            if struct.pack(f"<{code}", value.value) == data:
+                return Number(value.place, code)
+        self.refuse("a number that varies is converted")
+        return Constant(data)
+
+    def add_call(self, function: Callable[..., Any], tensor: torch.Tensor) -> None:
+        """Write down a call that gives nothing back."""
+        arguments = self._mentioned((tensor,))
+        self.steps.append(Compute(function, arguments, {}, (), False, False))
+
     def add_launch(self, launch: Launch) -> None:
         """Write a launch down."""
         self.steps.append(launch)
@@ -267,16 +290,18 @@ class Recorder(QuickMode):
         self.steps.append(Zeros(self._learn(tensor), count))
 
 
-def number(value: Varying, size: int) -> Number:
-    """Return the parameter of some bytes that a varying number becomes."""
-    codes = {4: "f", 8: "d"} if isinstance(value.value, float) else {4: "i", 8: "q"}
-    return Number(value.place, codes[size])
-
-
 def current_recorder() -> Recorder | None:
     """Return who records on this thread."""
     watcher = watched.watcher
     return watcher if isinstance(watcher, Recorder) else None
+
+
+def mark_written(tensor: torch.Tensor) -> None:
+    """Tell autograd that a kernel has changed memory which the caller gave."""
+    increment_version(tensor)
+    recorder = current_recorder()
+    if recorder is not None:
+        recorder.add_call(increment_version, tensor)
 
 
 _zeros: dict[tuple[int, int], torch.Tensor] = {}

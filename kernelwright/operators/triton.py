@@ -35,7 +35,6 @@ from kernelwright.operators.recorder import (
     Launch,
     Recorder,
     current_recorder,
-    number,
 )
 from kernelwright.placing import on_device_of
 
@@ -127,7 +126,7 @@ def _parameters(
         if not (kind in _INTEGERS or kind in _FLOATS):
             raise Unholdable(f"it is compiled for one value of what varies ({kind})")
         code = {**_INTEGERS, **_FLOATS}[kind]
-        return [number(value, struct.calcsize(code))]
+        return [recorder.number(value, struct.pack(f"<{code}", value.value))]
     if kind in _INTEGERS:
         return [Constant(struct.pack(f"<{_INTEGERS[kind]}", int(value)))]
     if kind in _FLOATS:

@@ -79,19 +79,21 @@ def flash_attention(
     (2023), section 3.1.
     """
     drawn = None
+    plain = kernel == "plain" or (kernel is None and _needs_plain(q))
     if dropout_p > 0.0 and seed is None:
         drawn = torch.randint(2**31, ())
-        if not torch.compiler.is_compiling() or (kernel is None and _needs_plain(q)):
+        if plain or not torch.compiler.is_compiling():
             # Read here; a compiled program hands it over as it is.
             seed, drawn = int(drawn), None
-    return _attend(
+    # Plain torch computes with the seed, which kernels take as it is.
+    attend = _attend_in_full if plain and dropout_p > 0.0 else _attend
+    return attend(
         q, k, v, mask, key_padding_mask, causal, scale, window, dropout_p, seed or 0,
         kernel, drawn,
     )  # fmt: skip
 
 
-@recorded(varying=("seed",))
-def _attend(
+def _attend_in_full(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -134,12 +136,17 @@ def _attend(
     return out
 
 
+_attend = recorded(varying=("seed",))(_attend_in_full)
+
+
 def _is_double(tensor: object) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float64
 
 
-def _needs_plain(q: torch.Tensor) -> bool:
-    return q.device.type != "cuda" or q.dtype == torch.float64
+def _needs_plain(q: object) -> bool:
+    return isinstance(q, torch.Tensor) and (
+        q.device.type != "cuda" or q.dtype == torch.float64
+    )
 
 
 def _as_autocast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -267,7 +267,7 @@ def _gradient_of(
 
 
 def _flat(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    return None if tensor is None else tensor.reshape(-1)
+    return None if tensor is None else tensor.contiguous().view(-1)
 
 
 def _template(rms: bool, relu: bool) -> str:

@@ -167,7 +167,7 @@ def _matmul(a: torch.Tensor, b: torch.Tensor, kernel: str) -> torch.Tensor:
     right = b[:, None] if b.dim() == 1 else b
     if right.dim() == 2 and left.dim() > 2:
         # One tall product instead of many: b is the same for all.
-        flat = _product(left.reshape(-1, left.shape[-1]), right, kernel)
+        flat = _product(left.flatten(0, -2), right, kernel)
     else:
         flat = _product(left, right, kernel)
     return flat.view(_shape(a, b))
@@ -200,7 +200,7 @@ def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     return grad_a, grad_b, None
 
 
-_matmul.register_autograd(_gradient, setup_context=_keep, twice=True)
+_matmul.register_autograd(_gradient, setup_context=_keep)
 
 
 def _shape(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:

@@ -217,7 +217,7 @@ def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     return _sum_backward(x, grad, ctx.operation, ctx.dims), None, None, None
 
 
-_sum.register_autograd(_gradient, setup_context=_keep, twice=True)
+_sum.register_autograd(_gradient, setup_context=_keep)
 
 
 def _dtype_of_sums(x: torch.Tensor) -> torch.dtype:

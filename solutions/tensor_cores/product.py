@@ -93,7 +93,7 @@ def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     return to_a, to_b, None, None
 
 
-_gemm.register_autograd(_gradient, setup_context=_keep, twice=True)
+_gemm.register_autograd(_gradient, setup_context=_keep)
 
 
 def _room(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -36,7 +36,7 @@ from typing import Literal
 import torch
 
 import kernelwright as kw
-from kernelwright.operators import operator, recorded
+from kernelwright.operators import mark_written, operator, recorded, traced
 
 __all__ = ["transpose"]
 
@@ -160,9 +160,11 @@ def transpose(
         result: torch.Tensor = _transpose(x, kernel)
         return result
     _check_out(x, out)
-    if torch.compiler.is_compiling():
+    if traced(x, out):
         return out.copy_(_transpose(x, kernel))
-    return _transpose_into(x, out, kernel)
+    _transpose_into(x, out, kernel)
+    mark_written(out)
+    return out
 
 
 def _turned(x: torch.Tensor) -> torch.Tensor:
@@ -176,7 +178,7 @@ def _transpose(x: torch.Tensor, kernel: str) -> torch.Tensor:
 
 
 _transpose.register_fake(lambda x, kernel: _turned(x))
-_transpose.register_autograd(lambda ctx, grad: (transpose(grad), None), twice=True)
+_transpose.register_autograd(lambda ctx, grad: (transpose(grad), None))
 
 
 def _transpose_into(x: torch.Tensor, out: torch.Tensor, kernel: str) -> torch.Tensor:

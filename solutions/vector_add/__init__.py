@@ -34,7 +34,7 @@ from typing import Any, Literal
 import torch
 
 import kernelwright as kw
-from kernelwright.operators import operator, recorded
+from kernelwright.operators import mark_written, operator, recorded, traced
 
 __all__ = ["add_one", "saxpy", "vector_add"]
 
@@ -110,9 +110,11 @@ def vector_add(
     _check("vector_add", x=x, y=y)
     if out is not None:
         _check_out("vector_add", x, y, out)
-        if torch.compiler.is_compiling():
+        if traced(x, y, out):
             return out.copy_(_add(x, y, kernel))
-        return _add_into(x, y, kernel, out)
+        _add_into(x, y, kernel, out)
+        mark_written(out)
+        return out
     result: torch.Tensor = _add(x, y, kernel)
     return result
 
@@ -158,9 +160,11 @@ def _scaled_sum(
     _check("saxpy", x=x, y=y)
     if out is not None:
         _check_out("saxpy", x, y, out)
-        if torch.compiler.is_compiling():
+        if traced(x, y, out):
             return out.copy_(_saxpy(a, x, y, kernel))
-        return _saxpy_into(a, x, y, kernel, out)
+        _saxpy_into(a, x, y, kernel, out)
+        mark_written(out)
+        return out
     result: torch.Tensor = _saxpy(a, x, y, kernel)
     return result
 
@@ -187,12 +191,11 @@ def _keep_factor(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> Non
 _add_one.register_fake(lambda x: _like(x))
 _add.register_fake(lambda x, y, kernel: _like(x))
 _saxpy.register_fake(lambda a, x, y, kernel: _like(x))
-_add_one.register_autograd(lambda ctx, grad: grad, twice=True)
-_add.register_autograd(lambda ctx, grad: (grad, grad, None), twice=True)
+_add_one.register_autograd(lambda ctx, grad: grad)
+_add.register_autograd(lambda ctx, grad: (grad, grad, None))
 _saxpy.register_autograd(
     lambda ctx, grad: (None, ctx.a * grad, grad, None),
     setup_context=_keep_factor,
-    twice=True,
 )
 
 

@@ -14,7 +14,12 @@ from benchmarks._model import Model
 from kernelwright.cuda.watch import unwrapped
 from kernelwright.operators import Operator, fingerprint
 from solutions.flash_attention import flash_attention
+from solutions.layernorm import layer_norm, rms_norm
+from solutions.matmul import matmul
+from solutions.reduction import mean_abs, sum_all
 from solutions.softmax import _softmax as softmax_operator
+from solutions.transpose import transpose
+from solutions.vector_add import vector_add
 
 WITHOUT_GRADIENT = {"decode_attention"}
 
@@ -130,6 +135,68 @@ def test_operators_are_as_torch_wants_them(monkeypatch: pytest.MonkeyPatch) -> N
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return flash_attention(q, k, v, kernel="triton")
+
+
+def test_calls_with_a_gradient_are_recorded() -> None:
+    """Or else they cost what they always did."""
+    pair = torch.randn(2, 9, 9).requires_grad_()
+    x, y = (t.detach().requires_grad_() for t in pair)
+    weight = torch.ones(9, requires_grad=True)
+    given: list[tuple[Any, tuple[Any, ...]]] = [
+        (vector_add, (x, y)),
+        (transpose, (x,)),
+        (sum_all, (x,)),
+        (mean_abs, (x,)),
+        (matmul, (x, y)),
+        (layer_norm, (x, (9,), weight, weight)),
+        (rms_norm, (x, (9,), weight)),
+    ]
+    for function, arguments in given:
+        for _ in range(2):
+            function(*arguments)
+        last = list(function.recordings.values())[-1]
+        assert "apply(" in last.text, function.__name__
+
+
+@pytest.mark.parametrize("kernel", [None, "plain"])
+def test_dropout_by_plain_torch(kernel: Any) -> None:
+    q = torch.randn(1, 2, 8, 16, requires_grad=True)
+    for _ in range(3):
+        flash_attention(q, q, q, dropout_p=0.5, seed=1, kernel=kernel).sum().backward()
+
+
+def test_out_where_torch_traces() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def add(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return vector_add(x, x, out=out)
+
+    graph = make_fx(add)(torch.randn(2, 8), torch.randn(2, 8))
+    out = torch.zeros(2, 8)
+    graph(torch.ones(2, 8), out)
+    assert out[0, 0].item() == 2.0
+    with torch._subclasses.FakeTensorMode():
+        x, out = torch.empty(4, 8), torch.empty(8, 4)
+        assert transpose(x, out=out).shape == (8, 4)
+
+
+def test_lazy_views_and_forward_gradients() -> None:
+    x = torch.randn(4, 4)
+    torch.testing.assert_close(vector_add(x._neg_view(), x), torch.zeros(4, 4))
+    z = torch.randn(4, 6, dtype=torch.complex64)
+    assert torch.equal(transpose(z.conj()), z.mH)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones(4, 4))
+        with pytest.raises((RuntimeError, NotImplementedError), match="jvp"):
+            vector_add(dual, x)
+
+
+def test_empty_products_and_odd_weights() -> None:
+    assert matmul(torch.ones(2, 3, 0), torch.ones(0, 4)).shape == (2, 3, 4)
+    x = torch.randn(2, 4)
+    for weight in (torch.randn(8)[::2], torch.ones(1).expand(4)):
+        wanted = torch.nn.functional.layer_norm(x, (4,), weight)
+        torch.testing.assert_close(layer_norm(x, 4, weight), wanted)
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=pytest.mark.gpu), "cpu"])

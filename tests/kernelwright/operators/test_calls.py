@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 import kernelwright as kw
 from kernelwright.operators import (
+    Operator,
     calls,
     fingerprint,
+    mark_written,
     operator,
     recorded,
     zeros_between_launches,
@@ -247,7 +250,7 @@ def test_a_gradient_through_more_than_one_operator(module: kw.cuda.Module) -> No
         return out
 
     plus.register_fake(lambda x, y: torch.empty_like(x))
-    plus.register_autograd(lambda ctx, grad: (grad, grad), twice=True)
+    plus.register_autograd(lambda ctx, grad: (grad, grad))
     direct = recorded(lambda x, y: plus(x, y))
     around = recorded(lambda x, y: plus(plus(x * 2, y), y) * 3)
     x, y = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
@@ -270,3 +273,152 @@ def test_an_operator_without_a_gradient_says_so(module: kw.cuda.Module) -> None:
         twice(x).sum().backward()
     with pytest.raises(Exception, match=r"vmap|batching"):
         torch.func.vmap(twice)(torch.ones(2, 2))
+
+
+def test_results_of_a_kind_of_their_own_are_made_every_time(
+    add: Callable[..., torch.Tensor],
+) -> None:
+    class Pair(NamedTuple):
+        out: torch.Tensor
+
+    for wrap in (Pair, lambda t: {"out": t}, lambda t: t.view(2, 2).max(0)):
+        function = recorded(lambda x, wrap=wrap: wrap(add(x, x)))
+        for value in range(4):
+            found = function(torch.full((4,), float(value)))
+            first = found["out"] if isinstance(found, dict) else found[0]
+            assert first.flatten()[0].item() == 2 * value
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda x: x.tolist()[0], lambda x: float(x.numpy()[0]), lambda x: x[0].item()],
+)
+def test_values_read_in_any_way(read: Callable[[torch.Tensor], float]) -> None:
+    function = recorded(lambda x: x + read(x))
+    for value in range(4):
+        assert function(torch.full((4,), float(value)))[0].item() == 2 * value
+
+
+def test_where_in_memory_a_view_begins() -> None:
+    function = recorded(lambda x: x.as_strided((2,), (1,), x.storage_offset()) * 2)
+    base = torch.arange(12.0)
+    for begin in (0, 0, 0, 4, 8):
+        assert function(base[begin : begin + 4])[0].item() == 2 * begin
+
+
+def test_memory_elsewhere_and_one_view_twice(add: Callable[..., torch.Tensor]) -> None:
+    elsewhere = recorded(lambda x: torch.empty(3, device="meta"))
+    both = recorded(lambda x: (add(x, x).view(2, 2),) * 2)
+    for _ in range(4):
+        assert elsewhere(torch.ones(4)).device.type == "meta"
+        one, other = both(torch.ones(4))
+        assert torch.equal(one, other) and one[0, 0].item() == 2.0
+
+
+def test_an_integer_where_a_kernel_takes_a_float(module: kw.cuda.Module) -> None:
+    @recorded(varying=("a",))
+    def scaled(a: float, x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        module["scale"][1, 32](a, 0, x, out, x.numel())
+        return out
+
+    for a in (2, 2, 3, 2.5, 2.5, 4.5, 7):
+        assert scaled(a, torch.ones(4))[0].item() == a
+
+
+def test_floats_that_compare_equal_or_never() -> None:
+    function = recorded(lambda x, a: x * a)
+    for a in (0.0, 0.0, 0.0, -0.0):
+        sign = math.copysign(1.0, function(torch.ones(1), a).item())
+        assert sign == math.copysign(1.0, a)
+    for _ in range(5):
+        function(torch.ones(1), float("nan"))
+    assert len(function.recordings) <= 2  # type: ignore[attr-defined]
+
+
+class Options:
+    """Decides by what it holds."""
+
+    factor = 1.0
+
+
+def test_objects_are_asked_every_time() -> None:
+    function, options = recorded(lambda x, o: x * o.factor), Options()
+    for factor in (1.0, 1.0, 2.0, 3.0):
+        options.factor = factor
+        assert function(torch.ones(1), options).item() == factor
+    assert not function.recordings  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def plus(module: kw.cuda.Module) -> Operator:
+    @operator("test_recorded_plus")
+    def plus(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        module["add"][1, 32](x, y, out, x.numel())
+        return out
+
+    plus.register_fake(lambda x, y: torch.empty_like(x))
+    plus.register_autograd(lambda ctx, grad: (grad, grad))
+    return plus
+
+
+def test_one_tensor_twice_has_both_gradients(plus: Operator) -> None:
+    both, x = recorded(lambda x, y: plus(x, y)), torch.ones(4, requires_grad=True)
+    for _ in range(4):
+        (slope,) = torch.autograd.grad(both(x, x).sum(), x)
+        assert slope[0].item() == 2.0
+    assert "apply(" in texts(both)[0]
+
+
+def test_what_is_done_around_an_operator_is_done_every_time(plus: Operator) -> None:
+    x = torch.ones(4, requires_grad=True)
+    running = torch.zeros(1)
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return plus(x, x).mul_(10)
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            running.add_(1)
+        return plus(x, x)
+
+    def hooked(x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = plus(x, x)
+        out.register_hook(lambda grad: grad * 100)
+        return out
+
+    for function, slope in ((scaled, 20.0), (counted, 2.0), (hooked, 200.0)):
+        again = recorded(function)
+        for _ in range(4):
+            (found,) = torch.autograd.grad(again(x).sum(), x)
+            assert found[0].item() == slope
+    assert running.item() == 4.0
+
+    @recorded
+    def within(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return plus(x, x)
+
+    for _ in range(4):
+        with torch.no_grad():
+            assert within(x).requires_grad
+
+
+def test_memory_that_a_kernel_changed_is_known_to_autograd(
+    add: Callable[..., torch.Tensor],
+) -> None:
+    @recorded
+    def into(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        out.copy_(add(x, x))
+        mark_written(out)
+        return out
+
+    for _ in range(4):
+        leaf = torch.ones(4, requires_grad=True)
+        kept = leaf * 1
+        square = kept * kept
+        with torch.no_grad():
+            into(torch.ones(4), kept)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            square.sum().backward()

@@ -60,7 +60,6 @@ _new_stem.register_fake(lambda x: torch.empty_like(x))
 _new_stem.register_autograd(
     lambda ctx, grad: 2 * ctx.saved_tensors[0] * grad,
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
-    twice=True,
 )
 
 
