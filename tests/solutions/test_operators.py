@@ -14,6 +14,7 @@ from benchmarks._model import Model
 from kernelwright.cuda.watch import unwrapped
 from kernelwright.operators import Operator, fingerprint
 from solutions.flash_attention import flash_attention
+from solutions.fusion.functions import _run
 from solutions.layernorm import layer_norm, rms_norm
 from solutions.matmul import matmul
 from solutions.reduction import mean_abs, sum_all
@@ -137,7 +138,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor
     return flash_attention(q, k, v, kernel="triton")
 
 
-def test_calls_with_a_gradient_are_recorded() -> None:
+def test_calls_are_recorded() -> None:
     """Or else they cost what they always did."""
     pair = torch.randn(2, 9, 9).requires_grad_()
     x, y = (t.detach().requires_grad_() for t in pair)
@@ -150,12 +151,15 @@ def test_calls_with_a_gradient_are_recorded() -> None:
         (matmul, (x, y)),
         (layer_norm, (x, (9,), weight, weight)),
         (rms_norm, (x, (9,), weight)),
+        (_run, ("chain", "mul(x0, 0.5)", x)),
     ]
     for function, arguments in given:
-        for _ in range(2):
-            function(*arguments)
-        last = list(function.recordings.values())[-1]
-        assert "apply(" in last.text, function.__name__
+        for wanted, mode in (("launch(", torch.no_grad), ("apply(", torch.enable_grad)):
+            with mode():
+                function(*arguments)
+                function(*arguments)
+            last = list(function.recordings.values())[-1]
+            assert wanted in last.text, function.__name__
 
 
 @pytest.mark.parametrize("kernel", [None, "plain"])
