@@ -4,6 +4,8 @@
     add_relu(x, y)     = max(0, x + y)             3 * itemsize
     mul_tanh(x, y)     = tanh(x * y)               3 * itemsize
     bias_gelu(x, b)    = gelu(x + b), b a row      2 * itemsize
+    gelu_dropout(x, p) = gelu(x), a share dropped  2 * itemsize
+    attention_score    = softmax(scale * q k^T)    itemsize an element of the result
     fuse(function)     any chain of operations on each element
 
 Memory decides all of them: a chain in eager PyTorch reads and writes its operands once
@@ -15,6 +17,8 @@ broadcast. Gradients flow, as a fused kernel too. CPU tensors run on the emulato
     derivative.py   the graph's gradients, as graphs
     source.py       graphs printed as one CUDA C++ kernel
     launch.py       shapes, launches, torch's operator
+    functions.py    the named chains, and ``fuse``
+    scores.py       a product and its softmax, which no chain is
 
 When not to use it: in a program that ``torch.compile`` takes anyway, which fuses such
 chains by itself, and with its neighbours. Behind a product with a matrix, whose
@@ -24,6 +28,22 @@ epilogue does it for nothing. For a sum or a norm: ``solutions.reduction``,
 
 from __future__ import annotations
 
-from solutions.fusion.functions import add_relu, bias_gelu, fuse, gelu, mul_tanh
+from solutions.fusion.functions import (
+    add_relu,
+    bias_gelu,
+    fuse,
+    gelu,
+    gelu_dropout,
+    mul_tanh,
+)
+from solutions.fusion.scores import attention_score
 
-__all__ = ["add_relu", "bias_gelu", "fuse", "gelu", "mul_tanh"]
+__all__ = [
+    "add_relu",
+    "attention_score",
+    "bias_gelu",
+    "fuse",
+    "gelu",
+    "gelu_dropout",
+    "mul_tanh",
+]

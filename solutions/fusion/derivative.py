@@ -61,6 +61,7 @@ def _none(g: Node, one: Node, *arguments: Node) -> Slopes:
 
 
 _ROOT = 2.0 / math.sqrt(math.pi)
+_DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 _RULES: dict[str, Callable[..., Slopes]] = {
     "add": lambda g, one, a, b: (g, g),
     "sub": lambda g, one, a, b: (g, neg(g)),
@@ -78,6 +79,9 @@ _RULES: dict[str, Callable[..., Slopes]] = {
     "tanh": lambda g, one, a: (mul(g, sub(1.0, mul(one, one))),),
     "sigmoid": lambda g, one, a: (mul(g, mul(one, sub(1.0, one))),),
     "erf": lambda g, one, a: (mul(g, mul(_ROOT, operation("exp", neg(mul(a, a))))),),
+    "ndtr": lambda g, one, a: (
+        mul(g, mul(_DENSITY, operation("exp", mul(-0.5, mul(a, a))))),
+    ),
     "abs": lambda g, one, a: (mul(g, operation("sign", a)),),
     "relu": lambda g, one, a: (mul(g, operation("lt", 0.0, a)),),
     "where": lambda g, one, c, a, b: (
@@ -88,5 +92,5 @@ _RULES: dict[str, Callable[..., Slopes]] = {
     "maximum": _larger,
     "minimum": _larger,
     "pow": _power,
-    **dict.fromkeys(("lt", "le", "eq", "sign"), _none),
+    **dict.fromkeys(("lt", "le", "eq", "sign", "kept"), _none),
 }

@@ -230,15 +230,11 @@ def gelu(a: Any, *, approximate: str = "none") -> Node:
     Source: Hendrycks and Gimpel, Gaussian Error Linear Units (2016), section 2.
     """
     if approximate == "none":
-        phi = operation("erf", mul(a, math.sqrt(0.5)))
-    elif approximate == "tanh":
-        inner = mul(add(a, mul(0.044715, mul(mul(a, a), a))), math.sqrt(2 / math.pi))
-        phi = operation("tanh", inner)
-    else:
-        raise ValueError(
-            f"gelu: approximate is {approximate!r}; wanted 'none' or 'tanh'."
-        )
-    return mul(mul(0.5, a), add(1.0, phi))
+        return mul(a, operation("ndtr", a))
+    if approximate == "tanh":  # (1 + tanh(u)) / 2 is the sigmoid of 2 u
+        inner = mul(a, add(1.0, mul(0.044715, mul(a, a))))
+        return mul(a, sigmoid(mul(inner, 2 * math.sqrt(2 / math.pi))))
+    raise ValueError(f"gelu: approximate is {approximate!r}; wanted 'none' or 'tanh'.")
 
 
 def clamp(a: Any, min: Any = None, max: Any = None) -> Node:
@@ -267,6 +263,7 @@ _FUNCTIONAL = torch.nn.functional
 _BY_TORCH: dict[Any, Callable[..., Node]] = {
     **_by_name("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "sin", "cos"),
     **_by_name("maximum", "minimum", "where", "lt", "le", "log1p", "expm1", "sign"),
+    torch.special.ndtr: lambda a: operation("ndtr", a),
     torch.gt: lambda a, b: operation("lt", b, a),
     torch.ge: lambda a, b: operation("le", b, a),
     torch.add: add,

@@ -18,12 +18,15 @@ MOST_INPUTS = 8
 _Input = torch.Tensor | None
 
 
-def computed(texts: str, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def computed(
+    texts: str, inputs: Sequence[torch.Tensor], seed: int
+) -> list[torch.Tensor]:
     """Compute some expressions of the same inputs, in one kernel.
 
     Args:
         texts: the expressions, as ``str`` writes them, one a line.
         inputs: of one dtype and device; their shapes broadcast.
+        seed: what random numbers are drawn from.
 
     Returns:
         A contiguous tensor for each expression, of the shape that the inputs have
@@ -37,7 +40,7 @@ def computed(texts: str, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         ready, places = zip(*(_ready(x, shape) for x in inputs), strict=True)
         kernel = _kernel(texts, x.dtype, places, x.device.type)
         blocks = kw.cdiv(n, PACK_BYTES // x.element_size() * THREADS)
-        kernel[blocks, THREADS](*ready, *results, n, shape[-1] if shape else 1)
+        kernel[blocks, THREADS](*ready, *results, n, shape[-1] if shape else 1, seed)
     return results
 
 
@@ -50,7 +53,7 @@ def _given(inputs: tuple[_Input, ...]) -> list[torch.Tensor]:
     return [x for x in inputs if x is not None]
 
 
-@operator("fused")
+@operator("fused", varying=("seed",))
 def _fused(
     text: str,
     x0: torch.Tensor,
@@ -61,12 +64,15 @@ def _fused(
     x5: torch.Tensor | None,
     x6: torch.Tensor | None,
     x7: torch.Tensor | None,
+    seed: int,
+    drawn: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Compute one expression."""
-    return computed(text, _given((x0, x1, x2, x3, x4, x5, x6, x7)))[0]
+    """Compute one expression; ``drawn``: the seed, where a compiled program draws it."""
+    inputs = _given((x0, x1, x2, x3, x4, x5, x6, x7))
+    return computed(text, inputs, seed if drawn is None else int(drawn))[0]
 
 
-@operator("fused_backward")
+@operator("fused_backward", varying=("seed",))
 def _fused_backward(
     texts: str,
     slope: torch.Tensor,
@@ -78,31 +84,34 @@ def _fused_backward(
     x5: torch.Tensor | None,
     x6: torch.Tensor | None,
     x7: torch.Tensor | None,
+    seed: int,
+    drawn: torch.Tensor | None,
 ) -> list[torch.Tensor]:
-    """Compute the gradients of all inputs."""
-    return computed(texts, [*_given((x0, x1, x2, x3, x4, x5, x6, x7)), slope])
+    """Compute the gradients of some inputs; the same random numbers are drawn again."""
+    inputs = _given((x0, x1, x2, x3, x4, x5, x6, x7))
+    return computed(texts, [*inputs, slope], seed if drawn is None else int(drawn))
 
 
-_fused.register_fake(lambda text, *inputs: _room(text, _given(inputs))[0])
-_fused_backward.register_fake(lambda texts, *inputs: _room(texts, _given(inputs)))
+_fused.register_fake(lambda text, *given: _room(text, _given(given[:-2]))[0])
+_fused_backward.register_fake(lambda texts, *given: _room(texts, _given(given[:-2])))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    ctx.text = inputs[0]
-    ctx.save_for_backward(*_given(inputs[1:]))
+    ctx.text, *given, ctx.seed, drawn = inputs
+    ctx.save_for_backward(*_given(tuple(given)), drawn)
 
 
 def _gradient(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    inputs = ctx.saved_tensors
+    *inputs, drawn = ctx.saved_tensors
     wanted = [i for i in range(len(inputs)) if ctx.needs_input_grad[1 + i]]
     texts = backward_texts(ctx.text, len(inputs), tuple(wanted))
-    found = _fused_backward(texts, slope, *_padded(inputs))
+    found = _fused_backward(texts, slope, *_padded(inputs), ctx.seed, drawn)
     gradients = dict(zip(wanted, found, strict=True))
     summed = (
         gradients[i].sum_to_size(inputs[i].shape) if i in gradients else None
         for i in range(MOST_INPUTS)
     )
-    return (None, *summed)
+    return (None, *summed, None, None)
 
 
 _fused.register_autograd(_gradient, setup_context=_keep)
@@ -112,9 +121,14 @@ def _padded(inputs: Sequence[torch.Tensor]) -> list[_Input]:
     return [*inputs, *[None] * (MOST_INPUTS - len(inputs))]
 
 
-def launched(text: str, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+def launched(
+    text: str,
+    inputs: Sequence[torch.Tensor],
+    seed: int = 0,
+    drawn: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Compute an expression of inputs that were checked; gradients flow."""
-    result: torch.Tensor = _fused(text, *_padded(inputs))
+    result: torch.Tensor = _fused(text, *_padded(inputs), seed, drawn)
     return result
 
 
