@@ -16,9 +16,11 @@ what traces it (``torch.compile``, ``torch.export``, ``torch.func``) and a gradi
     memory.py        the parameters of its launches, and where addresses go
     triton.py        launches of Triton's and Gluon's kernels
     operator.py      torch's side
+    autocast.py      what torch.autocast asks for
 """
 
 from kernelwright.cuda.watch import Varying
+from kernelwright.operators.autocast import autocast
 from kernelwright.operators.calls import recorded
 from kernelwright.operators.operator import Operator, operator, traced
 from kernelwright.operators.recorder import mark_written, zeros_between_launches
@@ -27,6 +29,7 @@ from kernelwright.operators.triton import held
 __all__ = [
     "Operator",
     "Varying",
+    "autocast",
     "held",
     "mark_written",
     "operator",

@@ -53,6 +53,8 @@ from kernelwright.operators.recorder import (
 from kernelwright.operators.target import Target
 
 Replay = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+LARGE = 2**20
+"""Bytes of a tensor from which on it is made when it is needed, and let go after."""
 
 
 def written(
@@ -129,22 +131,25 @@ class _Writer:
         launches = [step for step in steps if isinstance(step, Launch)]
         if launches:
             self.lines.append(f"stream = stream_of({self.target.device})")
-        # Memory for all of it first: then one write may serve many launches.
+        # Small memory first: then one write may serve many launches.
         for step in steps:
-            if isinstance(step, (Allocate, Zeros)):
+            if isinstance(step, (Allocate, Zeros)) and not _is_large(step):
                 self._make(step)
-        if not launches:
-            for step in steps:
-                self._compute(step)
-            return
-        self.lines.append("room = take()")
-        self.lines.append("base = room.base")
-        for group in _groups(steps):
+        if launches:
+            self.lines += ["room = take()", "base = room.base"]
+        groups = list(_groups(steps))
+        let_go = _let_go(groups, {*returned, *self.inputs})
+        for group, names in zip(groups, let_go, strict=True):
             if isinstance(group[0], Launch):
                 self._launch([step for step in group if isinstance(step, Launch)])
-            else:
+            elif isinstance(group[0], Compute):
                 self._compute(group[0])
-        self.lines.append("give(room)")
+            elif isinstance(group[0], Allocate):
+                self._make(group[0])
+            if names:
+                self.lines.append(f"del {', '.join(names)}")
+        if launches:
+            self.lines.append("give(room)")
 
     def give_back(self, recorder: Recorder, result: Any) -> None:
         """Write the return."""
@@ -199,9 +204,7 @@ class _Writer:
             made = f"empty(*{self._say(sizes)})"
         self.lines.append(f"{step.name} = {made}")
 
-    def _compute(self, step: Step) -> None:
-        if not isinstance(step, Compute):
-            return
+    def _compute(self, step: Compute) -> None:
         named = [f"{key}={self._spelled(v)}" for key, v in step.named.items()]
         inside = ", ".join([*map(self._spelled, step.arguments), *named])
         names = ", ".join(name or "_" for name in step.names)
@@ -338,13 +341,44 @@ def _made(step: Compute) -> tuple[str, ...]:
     return tuple(name for name in step.names if name)
 
 
+def _is_large(step: Step) -> bool:
+    """Say whether a step makes a tensor that is worth to be let go early."""
+    if not isinstance(step, Allocate):
+        return False
+    return torch.Size(step.size).numel() * step.dtype.itemsize >= LARGE
+
+
+def _let_go(groups: list[list[Step]], kept: set[str]) -> list[list[str]]:
+    """Return the names that no later group needs, for each group.
+
+    None where nothing is large: then holding all of it costs less than letting it go.
+    """
+    none: list[list[str]] = [[] for _ in groups]
+    if not any(_is_large(step) for group in groups for step in group):
+        return none
+    last: dict[str, int] = {}
+    for place, group in enumerate(groups):
+        made = {name for step in group for name in _made_by(step)}
+        last |= dict.fromkeys(_names(group) | made, place)
+    for name, place in sorted(last.items()):
+        if name not in kept:
+            none[place].append(name)
+    return none
+
+
+def _made_by(step: Step) -> tuple[str, ...]:
+    if isinstance(step, Compute):
+        return _made(step)
+    return (step.name,) if isinstance(step, Allocate) else ()
+
+
 def _groups(steps: list[Step]) -> Iterator[list[Step]]:
     """Put launches together that follow each other; all else stands alone."""
     together: list[Step] = []
     for step in steps:
         if isinstance(step, Launch):
             together.append(step)
-        elif isinstance(step, Compute):
+        elif isinstance(step, Compute) or _is_large(step):
             if together:
                 yield together
             together = []

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 
-from kernelwright.operators import operator, recorded
+from kernelwright.operators import autocast, operator, recorded
 from solutions.flash_attention.plain import attend_plain
 from solutions.flash_attention.rungs import RUNGS, RungName, launch
 from solutions.flash_attention_triton import attention, attention_backward
@@ -113,7 +113,7 @@ def _attend_in_full(
             "none."
         )
     if isinstance(q, torch.Tensor):
-        q, k, v = _as_autocast(q, k, v)
+        q, k, v = autocast(q, k, v)
     checked = [t.float() if _is_double(t) else t for t in (q, k, v)]
     options = read_options(
         *checked, mask=mask, key_padding_mask=key_padding_mask, causal=causal,
@@ -146,18 +146,6 @@ def _is_double(tensor: object) -> bool:
 def _needs_plain(q: object) -> bool:
     return isinstance(q, torch.Tensor) and (
         q.device.type != "cuda" or q.dtype == torch.float64
-    )
-
-
-def _as_autocast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Cast to autocast's dtype inside a region, as torch's attention does."""
-    device = tensors[0].device.type
-    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
-        return tensors
-    dtype = torch.get_autocast_dtype(device)
-    return tuple(
-        t if _is_double(t) or not t.is_floating_point() else t.to(dtype)
-        for t in tensors
     )
 
 

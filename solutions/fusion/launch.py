@@ -12,7 +12,13 @@ import kernelwright as kw
 from kernelwright.operators import operator
 from solutions.fusion.derivative import gradients
 from solutions.fusion.expression import Node, parsed
-from solutions.fusion.source import PACK_BYTES, THREADS, Places, source
+from solutions.fusion.source import (
+    PACK_BYTES,
+    THREADS,
+    Division,
+    Places,
+    source,
+)
 
 MOST_INPUTS = 8
 _Input = torch.Tensor | None
@@ -38,9 +44,15 @@ def computed(
     shape, n, x = results[0].shape, results[0].numel(), inputs[0]
     if n:
         ready, places = zip(*(_ready(x, shape) for x in inputs), strict=True)
-        kernel = _kernel(texts, x.dtype, places, x.device.type)
-        blocks = kw.cdiv(n, PACK_BYTES // x.element_size() * THREADS)
-        kernel[blocks, THREADS](*ready, *results, n, shape[-1] if shape else 1, seed)
+        width = PACK_BYTES // x.element_size()
+        packs = kw.cdiv(n, width)
+        kernel = _kernel(
+            texts, x.dtype, places, x.device.type, n % width == 0, packs >= 2**31
+        )
+        blocks = kw.cdiv(packs, THREADS)
+        columns = shape[-1] if shape else 1
+        division = Division.by(max(1, columns // width))
+        kernel[blocks, THREADS](*ready, *results, n, columns, *division, seed)
     return results
 
 
@@ -67,7 +79,7 @@ def _fused(
     seed: int,
     drawn: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Compute one expression; ``drawn``: the seed, where a compiled program draws it."""
+    """Compute one expression; ``drawn``: the seed, if a compiled program draws it."""
     inputs = _given((x0, x1, x2, x3, x4, x5, x6, x7))
     return computed(text, inputs, seed if drawn is None else int(drawn))[0]
 
@@ -140,18 +152,26 @@ def _ready(x: torch.Tensor, shape: torch.Size) -> tuple[torch.Tensor, str]:
     if x.shape == shape or not row:
         x, place = x.expand(shape).contiguous(), "flat"
     else:
-        x, place = x.reshape(-1).contiguous(), "row"
+        width = PACK_BYTES // x.element_size()
+        # Packs are numbered in 31 bits where they are divided.
+        whole = x.numel() % width == 0 and shape.numel() < width * 2**31
+        x, place = x.reshape(-1).contiguous(), "row" if whole else "ragged"
     # A pack is read at once: what does not begin at one is copied.
     return (x if x.data_ptr() % PACK_BYTES == 0 else x.clone()), place
 
 
 @cache
 def _kernel(
-    texts: str, dtype: torch.dtype, places: Places, device_type: str
+    texts: str,
+    dtype: torch.dtype,
+    places: Places,
+    device_type: str,
+    whole: bool,
+    huge: bool,
 ) -> kw.cuda.Kernel:
     backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
     roots = [parsed(line) for line in texts.split("\n")]
-    text = source(roots, dtype, places)
+    text = source(roots, dtype, places, whole, huge)
     return kw.cuda.compile(text, name="fused.cu", backend=backend)["fused"]
 
 

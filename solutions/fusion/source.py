@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -52,21 +53,50 @@ _SPELLED_HALF = {
     "sigmoid": "kw::sigmoid({0})",
     "ndtr": "kw::normal_cdf({0})",
 }
+_SPELLED_BF16 = {"tanh": "kw::tanh({0})"}
 
 Places = tuple[str, ...]
-"""Of each input: ``flat`` (as the result), ``row`` (one row of it), ``one`` number."""
+"""Of each input: ``flat`` (as the result), ``row`` (one row of it, whole packs),
+``ragged`` (one row, of any length), ``one`` number."""
 
 
-def source(roots: Sequence[Node], dtype: torch.dtype, places: Places) -> str:
+class Division(NamedTuple):
+    """What divides a number below 2^31 by multiplying: ``x * factor >> shift``.
+
+    Source: Granlund and Montgomery, Division by Invariant Integers using
+    Multiplication (1994), section 4.
+    """
+
+    divisor: int
+    factor: int
+    shift: int
+
+    @classmethod
+    def by(cls, divisor: int) -> Division:
+        """Find the factor for a divisor from 1 to 2^31."""
+        shift = 31 + (divisor - 1).bit_length()
+        return cls(divisor, (1 << shift) // divisor + 1, shift)
+
+
+def source(
+    roots: Sequence[Node],
+    dtype: torch.dtype,
+    places: Places,
+    whole: bool = False,
+    huge: bool = False,
+) -> str:
     """Print the kernel ``fused`` of some results.
 
     Its parameters: an address for each input, an address for each result, the number of
-    elements, the length of a row, and what random numbers are drawn from.
+    elements, the length of a row, how to divide by its packs (``Division``), and what
+    random numbers are drawn from.
 
     Args:
         roots: the results.
         dtype: of all tensors.
         places: where each input's number for an element is.
+        whole: whether the elements fill their packs.
+        huge: whether there are 2^31 packs or more.
     """
     wide = "double" if dtype == torch.float64 else "float"
     inputs = range(len(places))
@@ -75,6 +105,9 @@ def source(roots: Sequence[Node], dtype: torch.dtype, places: Places) -> str:
         *(f"T* __restrict__ y{i}" for i in range(len(roots))),
         "long long n",
         "long long columns",
+        "unsigned row_packs",
+        "unsigned factor",
+        "unsigned shift",
         "unsigned long long seed",
     ]
     values = ", ".join(f"W x{i}" for i in inputs)
@@ -85,6 +118,8 @@ def source(roots: Sequence[Node], dtype: torch.dtype, places: Places) -> str:
         arguments=", ".join(filter(None, ("unsigned bits", values, results))),
         body="\n".join(_body(roots, dtype)),
         parameters=",\n                      ".join(parameters),
+        index="long long" if huge else "unsigned",
+        whole="true" if whole else "false",
         loads="\n".join(_load(i, place) for i, place in enumerate(places)),
         declared="\n".join(f"    Pack r{i};" for i in range(len(roots))),
         drawn=_DRAWN if is_random(roots) else "    const uint4 words = {};",
@@ -113,6 +148,7 @@ def _of(roots: Sequence[Node]) -> range:
 def _body(roots: Sequence[Node], dtype: torch.dtype) -> list[str]:
     """Return a line for each operation; equal ones were one node already."""
     spellings = _SPELLED | (_SPELLED_HALF if dtype.itemsize == 2 else {})
+    spellings |= _SPELLED_BF16 if dtype == torch.bfloat16 else {}
     ending = "" if dtype == torch.float64 else "f"
     names: dict[Node, str] = {}
     lines: list[str] = []
@@ -151,14 +187,16 @@ def _number(value: float) -> str:
 
 
 def _load(place: int, kind: str) -> str:
-    if kind == "flat":
-        return f"    const Pack p{place} = load(x{place}, first, n);"
-    if kind == "row":
-        return f"    const Pack p{place} = load_row(x{place}, first, columns);"
-    return f"    const Pack p{place} = load_one(x{place});"
+    call = {
+        "flat": f"load(x{place}, first, n)",
+        "row": f"load_row(x{place}, pack, row_packs, factor, shift)",
+        "ragged": f"load_ragged(x{place}, first, columns)",
+        "one": f"load_one(x{place})",
+    }[kind]
+    return f"    const Pack p{place} = {call};"
 
 
-_DRAWN = "    const uint4 words = kw::philox(first / WIDTH, seed);"
+_DRAWN = "    const uint4 words = kw::philox<7>(pack, seed);"
 _TEXT = """\
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -166,17 +204,20 @@ _TEXT = """\
 
 #include <kw/normal.cuh>
 #include <kw/philox.cuh>
+#include <kw/tanh.cuh>
 
 using T = {ctype};
 using W = {wide};
 constexpr int WIDTH = 16 / sizeof(T);
+using Index = {index};
+constexpr bool WHOLE = {whole};  // no pack is less than full
 
 struct alignas(16) Pack {{
     T lane[WIDTH];
 }};
 
 __device__ Pack load(const T* x, long long first, long long n) {{
-    if (first + WIDTH <= n) return *reinterpret_cast<const Pack*>(x + first);
+    if (WHOLE || first + WIDTH <= n) return *reinterpret_cast<const Pack*>(x + first);
     Pack pack;
     for (int k = 0; k < WIDTH; ++k) {{
         pack.lane[k] = first + k < n ? x[first + k] : T(0.0f);
@@ -184,15 +225,15 @@ __device__ Pack load(const T* x, long long first, long long n) {{
     return pack;
 }}
 
-// One row, the same for all rows.
-__device__ Pack load_row(const T* x, long long first, long long columns) {{
-    long long column;
-    if ((first | columns) >> 32 == 0) {{  // a division of half the width
-        column = static_cast<unsigned>(first) % static_cast<unsigned>(columns);
-    }} else {{
-        column = first % columns;
-    }}
-    if (columns % WIDTH == 0) return *reinterpret_cast<const Pack*>(x + column);
+// One row, the same for all rows: the pack's number is divided by the packs of a row.
+__device__ Pack load_row(const T* x, unsigned pack, unsigned row_packs, unsigned factor,
+                         unsigned shift) {{
+    const unsigned row = static_cast<unsigned long long>(pack) * factor >> shift;
+    return reinterpret_cast<const Pack*>(x)[pack - row * row_packs];
+}}
+
+__device__ Pack load_ragged(const T* x, long long first, long long columns) {{
+    long long column = first % columns;
     Pack pack;
     for (int k = 0; k < WIDTH; ++k) {{
         pack.lane[k] = x[column];
@@ -208,7 +249,7 @@ __device__ Pack load_one(const T* x) {{
 }}
 
 __device__ void store(const Pack& pack, T* y, long long first, long long n) {{
-    if (first + WIDTH <= n) {{
+    if (WHOLE || first + WIDTH <= n) {{
         *reinterpret_cast<Pack*>(y + first) = pack;
         return;
     }}
@@ -229,10 +270,11 @@ __device__ void element({arguments}) {{
 }}
 
 extern "C" __global__ void fused({parameters}) {{
+    const Index block = blockIdx.x;
+    const Index pack = block * blockDim.x + threadIdx.x;
     // Widened before the product: 2^31 elements are only 4 GB of halves.
-    const long long block = blockIdx.x;
-    const long long first = (block * blockDim.x + threadIdx.x) * WIDTH;
-    if (first >= n) return;
+    const long long first = static_cast<long long>(pack) * WIDTH;
+    if (WHOLE ? pack >= static_cast<Index>(n / WIDTH) : first >= n) return;
 {loads}
 {declared}
 {drawn}

@@ -35,7 +35,9 @@ __device__ __forceinline__ float reciprocal(float x) {
 
 #else  // the emulator
 
-__forceinline__ float reciprocal(float x) { return 1.0f / x; }
+__forceinline__ float reciprocal(float x) {
+    return 1.0f / x;
+}
 
 #endif
 

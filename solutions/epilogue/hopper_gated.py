@@ -1,0 +1,184 @@
+"""Two products of the same rows, and one's activation times the other, for Hopper.
+
+    out = activation(x gateᵀ) * (x upᵀ)
+
+``hopper.py`` with two weights: a consumer has the same 64 x 128 tile of both products
+in registers, and what leaves is their combination. In eager PyTorch it takes two
+products, and two kernels that read and write the hidden layer five times.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from kernelwright.operators import held
+from solutions.epilogue.gluon_activations import activated
+from solutions.epilogue.hopper import (
+    CONSUMERS,
+    PIECE,
+    ROWS,
+    STEP,
+    _leave,
+    _pieces,
+    _place,
+    described,
+    processors,
+)
+
+WIDE = gl.constexpr(128)  # columns of a tile, of each product
+STAGES = gl.constexpr(4)
+
+
+@gluon.jit
+def _producer(asked):
+    """Ask for a tile of x and one of each weight, step by step."""
+    descriptors, x_tiles, weight_tiles, full, empty, numbers = asked
+    x_desc, gate_desc, up_desc = descriptors
+    tiles_m, tiles_n, steps = numbers
+    count = 0
+    for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
+        m, n = _place(tile, tiles_m, tiles_n)
+        for k in range(steps):
+            stage = count % STAGES
+            mbarrier.wait(empty.index(stage), ((count // STAGES) & 1) ^ 1)
+            bar = full.index(stage)
+            mbarrier.expect(
+                bar,
+                CONSUMERS * x_desc.block_type.nbytes + 2 * gate_desc.block_type.nbytes,
+            )
+            for c in gl.static_range(CONSUMERS):
+                row = (m * CONSUMERS + c) * ROWS
+                at = x_tiles.index(stage * CONSUMERS + c)
+                tma.async_copy_global_to_shared(x_desc, [row, k * STEP], bar, at)
+            here = [n * WIDE, k * STEP]
+            at = weight_tiles.index(stage * 2)
+            tma.async_copy_global_to_shared(gate_desc, here, bar, at)
+            at = weight_tiles.index(stage * 2 + 1)
+            tma.async_copy_global_to_shared(up_desc, here, bar, at)
+            count += 1
+
+
+@gluon.jit
+def _consume(shared, ACTIVATION: gl.constexpr, KEEP: gl.constexpr, C: gl.constexpr):
+    """Own 64 rows of each tile of both products."""
+    descriptors, x_tiles, weight_tiles, rooms, full, empty, numbers = shared
+    out_desc, gate_desc, up_desc = descriptors
+    tiles_m, tiles_n, steps = numbers
+    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDE, 16])
+    count = 0
+    for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
+        m, n = _place(tile, tiles_m, tiles_n)
+        gate = gl.zeros([ROWS, WIDE], gl.float32, OUT)
+        up = gl.zeros([ROWS, WIDE], gl.float32, OUT)
+        for k in range(steps):
+            stage = count % STAGES
+            mbarrier.wait(full.index(stage), (count // STAGES) & 1)
+            x = x_tiles.index(stage * CONSUMERS + C)
+            to_gate = weight_tiles.index(stage * 2).permute((1, 0))
+            to_up = weight_tiles.index(stage * 2 + 1).permute((1, 0))
+            gate = warpgroup_mma(x, to_gate, gate, is_async=True)
+            up = warpgroup_mma(x, to_up, up, is_async=True)
+            # Two stay under way: those of the step before are done.
+            gate, up = warpgroup_mma_wait(2, deps=[gate, up])
+            before = (count + STAGES - 1) % STAGES
+            mbarrier.arrive(empty.index(before), count=1, pred=k > 0)
+            count += 1
+        gate, up = warpgroup_mma_wait(0, deps=[gate, up])
+        mbarrier.arrive(empty.index((count + STAGES - 1) % STAGES), count=1)
+
+        row0 = (m * CONSUMERS + C) * ROWS
+        COUNT: gl.constexpr = WIDE // PIECE
+        gates = _pieces(gate, COUNT)
+        ups = _pieces(up, COUNT)
+        for i in gl.static_range(COUNT):
+            col0 = n * WIDE + i * PIECE
+            v = activated(gates[i], ACTIVATION) * ups[i]
+            _leave(v, out_desc, row0, col0, rooms.index(C * 2 + i % 2), 1)
+        if KEEP:
+            for i in gl.static_range(COUNT):
+                col0 = n * WIDE + i * PIECE
+                _leave(gates[i], gate_desc, row0, col0, rooms.index(C * 2), 1)
+                _leave(ups[i], up_desc, row0, col0, rooms.index(C * 2 + 1), 1)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def _gated_kernel(
+    x_desc, gate_desc, up_desc, out_desc, kept_gate_desc, kept_up_desc,
+    rows, columns, inner, ACTIVATION: gl.constexpr, KEEP: gl.constexpr,
+):  # fmt: skip
+    tiles_m = gl.cdiv(rows, CONSUMERS * ROWS)
+    tiles_n = gl.cdiv(columns, WIDE)
+    steps = gl.cdiv(inner, STEP)
+    x_tiles = gl.allocate_shared_memory(
+        x_desc.dtype, [STAGES * CONSUMERS, ROWS, STEP], x_desc.layout
+    )
+    weight_tiles = gl.allocate_shared_memory(
+        gate_desc.dtype, [STAGES * 2, WIDE, STEP], gate_desc.layout
+    )
+    rooms = gl.allocate_shared_memory(
+        out_desc.dtype, [2 * CONSUMERS, ROWS, PIECE], out_desc.layout
+    )
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(full.index(i), count=1)
+        mbarrier.init(empty.index(i), count=CONSUMERS)
+    fence_async_shared()
+    shared = (
+        (out_desc, kept_gate_desc, kept_up_desc), x_tiles, weight_tiles, rooms,
+        full, empty, (tiles_m, tiles_n, steps),
+    )  # fmt: skip
+    asked = (
+        (x_desc, gate_desc, up_desc), x_tiles, weight_tiles, full, empty,
+        (tiles_m, tiles_n, steps),
+    )  # fmt: skip
+    gl.warp_specialize([
+        (_consume, (shared, ACTIVATION, KEEP, 0)),
+        (_consume, (shared, ACTIVATION, KEEP, 1)),
+        (_producer, (asked,)),
+    ], [4, 1], [232, 24])  # fmt: skip
+
+
+def gated(
+    x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, activation: str,
+    *, keep: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:  # fmt: skip
+    """Launch the kernel; ask ``hopper.refuses`` beforehand for both weights.
+
+    Args:
+        x: (rows, inner).
+        gate: (columns, inner).
+        up: (columns, inner).
+        activation: of the first product.
+        keep: return both products as well.
+
+    Returns:
+        The result, (rows, columns), and the products that were kept.
+    """
+    rows, inner = x.shape
+    columns = gate.shape[0]
+    out = torch.empty((rows, columns), dtype=x.dtype, device=x.device)
+    kept = [torch.empty_like(out) if keep else None for _ in range(2)]
+    piece = [ROWS.value, PIECE.value]
+    place = described(out, piece)
+    tiles = triton.cdiv(rows, 2 * ROWS.value) * triton.cdiv(columns, WIDE.value)
+    held(_gated_kernel)[(min(tiles, processors(x.device.index or 0)),)](
+        described(x, [ROWS.value, STEP.value]),
+        described(gate, [WIDE.value, STEP.value]),
+        described(up, [WIDE.value, STEP.value]),
+        place, *(place if one is None else described(one, piece) for one in kept),
+        rows, columns, inner, ACTIVATION=activation, KEEP=keep, num_warps=4,
+    )  # fmt: skip
+    return out, kept[0], kept[1]
