@@ -138,7 +138,8 @@ class _Writer:
         if launches:
             self.lines += ["room = take()", "base = room.base"]
         groups = list(_groups(steps))
-        let_go = _let_go(groups, {*returned, *self.inputs})
+        roots = (recorder.root_of(name).name for name in returned)
+        let_go = _let_go(groups, {*returned, *roots, *self.inputs})
         for group, names in zip(groups, let_go, strict=True):
             if isinstance(group[0], Launch):
                 self._launch([step for step in group if isinstance(step, Launch)])

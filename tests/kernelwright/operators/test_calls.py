@@ -16,6 +16,7 @@ from kernelwright.operators import (
     fingerprint,
     mark_written,
     operator,
+    program,
     recorded,
     zeros_between_launches,
 )
@@ -422,3 +423,27 @@ def test_memory_that_a_kernel_changed_is_known_to_autograd(
             into(torch.ones(4), kept)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             square.sum().backward()
+
+
+def test_large_tensors_are_let_go(
+    add: Callable[..., torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "LARGE", 64 * 4)
+
+    @recorded
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        first = add(x, x)
+        second = torch.mul(add(first, x), 2)
+        return add(second, x).view(4, 16)
+
+    x = torch.arange(64.0)
+    for _ in range(4):
+        assert torch.equal(thrice(x), (6 * x + x).view(4, 16))
+    (text,) = filter(None, texts(thrice))
+    lines = [line.strip() for line in text.splitlines()]
+    gone = [line for line in lines if line.startswith("del ")]
+    returned = lines[-1].removeprefix("return ")
+    assert gone and all(returned not in line.split() for line in gone), text
+    # What the first sums took is free before the last one's memory is taken.
+    last = max(i for i, line in enumerate(lines) if "= empty(" in line)
+    assert sum(lines.index(line) < last for line in gone) >= 2, text
