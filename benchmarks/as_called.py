@@ -27,7 +27,8 @@ from benchmarks._candidates import Row
 from benchmarks._model import Model
 from benchmarks.launch import microseconds
 from solutions.flash_attention import decode_attention, flash_attention
-from solutions.layernorm import layer_norm, rms_norm
+from solutions.fusion import add_relu, bias_gelu, gelu, mul_tanh
+from solutions.layernorm import layer_norm, layer_norm_relu, rms_norm
 from solutions.matmul import matmul
 from solutions.reduction import mean_abs, sum_all
 from solutions.softmax import softmax
@@ -112,6 +113,7 @@ def calls(on_gpu: bool) -> Iterator[Call]:
     yield Call(
         "transpose", transpose, lambda x: x.mT.contiguous(), ((rows, columns),), half
     )
+    yield from fused_calls(2 * side)
     square = ((side, side), (side, side))
     yield Call("matmul", matmul, torch.matmul, square, torch.float32, compiled=False)
     if on_gpu:
@@ -133,6 +135,24 @@ def calls(on_gpu: bool) -> Iterator[Call]:
         ((*cache[0][:2], 1, cache[0][3]), *cache),
         half,
         compiled=False,
+    )
+
+
+def fused_calls(side: int) -> Iterator[Call]:
+    """Yield chains of the size at which one of the sources times its own."""
+    one, two = ((side, side),), ((side, side),) * 2
+    wide = ((side, side), (side,), (side,))
+    single = torch.float32
+    yield Call("gelu", gelu, F.gelu, one, single)
+    yield Call("bias_gelu", bias_gelu, lambda x, b: F.gelu(x + b), wide[:2], single)
+    yield Call("add_relu", add_relu, lambda x, y: F.relu(x + y), two, single)
+    yield Call("mul_tanh", mul_tanh, lambda x, y: torch.tanh(x * y), two, single)
+    yield Call(
+        "layer_norm_relu",
+        lambda x, w, b: layer_norm_relu(x, w.shape, w, b),
+        lambda x, w, b: F.relu(torch_norm(x, w, b)),
+        wide,
+        single,
     )
 
 

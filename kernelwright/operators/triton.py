@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from kernelwright.cuda.gpu import enter
 from kernelwright.cuda.watch import Varying, unwrapped
 from kernelwright.operators.memory import (
     Address,
@@ -75,9 +76,11 @@ def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **named: Any) -
     first = next(_tensors_of(arguments))
     if recorder is None:
         with on_device_of(first):
+            _enter(first)
             kernel[grid](*arguments, **named)
         return
     with recorder.paused(), on_device_of(first):
+        _enter(first)
         plain = {name: unwrapped(value) for name, value in named.items()}
         compiled = kernel[grid](*map(unwrapped, arguments), **plain)
     try:
@@ -87,6 +90,12 @@ def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **named: Any) -
         recorder.add_launch(_by_driver(compiled, grid, bound, recorder))
     except (Unholdable, AttributeError, KeyError, TypeError) as reason:
         recorder.refuse(f"{type(reason).__name__}: {reason}")
+
+
+def _enter(tensor: torch.Tensor) -> None:
+    """Tell this thread its device: a tensor map cannot be made without a context."""
+    if tensor.is_cuda:
+        enter(tensor.get_device())
 
 
 def _by_driver(

@@ -232,6 +232,8 @@ def refuses(x: torch.Tensor, weight: torch.Tensor) -> str | None:
         return f"it takes float16 and bfloat16, not {x.dtype}"
     if not x.numel() or not weight.numel():
         return "it wants one number at least"
+    if weight.shape[0] % 8:
+        return "TMA wants rows of the result at multiples of 16 bytes"
     for tensor in (x, weight):
         if tensor.stride(1) != 1 or tensor.stride(0) % 8 or tensor.data_ptr() % 16:
             return "TMA wants rows at multiples of 16 bytes"

@@ -1,0 +1,255 @@
+"""Chapter 12 on a GPU: products with epilogues beside eager torch and torch.compile.
+
+    python -m benchmarks.epilogue                 measure and store
+    python -m benchmarks.epilogue --check         and hold against the floors
+    python -m benchmarks.epilogue --only-correct  no timing; also without a GPU
+
+FLOPs are those of the products alone. Memory is what the way there leaves for the way
+back (``kept``), and the most that is allocated on both, weights and input aside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks import _command, _peers
+from benchmarks._candidates import Candidate, Row
+from solutions import epilogue
+
+TOKENS, FEATURES, WIDE, HIDDEN = 8192, 4096, 16384, 11008
+DTYPE = torch.bfloat16
+ROUNDS, SECONDS = 5, 0.1
+# Images, side, channels, out channels, stride; kernels of 3 x 3, a padding of 1.
+IMAGES = (
+    (8, 56, 256, 256, 1),
+    (8, 28, 512, 512, 1),
+    (32, 14, 512, 512, 1),
+    (8, 112, 128, 128, 1),
+    (8, 56, 256, 512, 2),
+)
+
+# Lowest ratio to the better peer that is no regression, by device.
+FLOORS: dict[str, dict[str, float]] = {
+    "nvidia-h200": {
+        "linear_gelu": 1.03,
+        "linear_gelu_tanh": 0.99,
+        "mlp": 0.99,
+        "gated_mlp": 0.98,
+        "mlp_training": 0.95,
+        "gated_mlp_training": 0.95,
+        "conv_8x56x56_256_256_1": 1.16,
+        "conv_8x28x28_512_512_1": 1.06,
+        "conv_32x14x14_512_512_1": 1.06,
+        "conv_8x112x112_128_128_1": 1.15,
+        "conv_8x56x56_256_512_2": 1.21,
+    }
+}
+
+Function = Callable[..., Any]
+
+
+class Layer(NamedTuple):
+    """A layer by us and as torch writes it.
+
+    Args:
+        name: of the row.
+        ours: takes the operands.
+        theirs: likewise.
+        given: the operands.
+        flops: of the products, one way.
+        alone: torch's product without what follows it.
+    """
+
+    name: str
+    ours: Function
+    theirs: Function
+    given: tuple[torch.Tensor, ...]
+    flops: float
+    alone: Function | None = None
+
+
+def linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Multiply, then GELU, as torch writes it."""
+    return F.gelu(F.linear(x, w, b))
+
+
+def linear_gelu_tanh(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Likewise, with tanh's form."""
+    return F.gelu(F.linear(x, w, b), approximate="tanh")
+
+
+def mlp(x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> torch.Tensor:
+    """Compute two layers as torch writes them."""
+    return F.linear(F.gelu(F.linear(x, w1, b1)), w2, b2)
+
+
+def gated_mlp(x: Any, gate: Any, up: Any, down: Any) -> torch.Tensor:
+    """Compute a gated layer as torch writes it."""
+    return F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
+
+
+def main() -> int:
+    """Check, measure, store; return 0 if all is right and above its floor."""
+    options = _command.command_line(__doc__).parse_args()
+    return _command.run("epilogue", options, check_values, measured, FLOORS, "of_peer")
+
+
+def measured(options: argparse.Namespace) -> _command.Measured:
+    """Time every layer, group by group: the operands of one are let go."""
+    rows: list[Row] = []
+    for group in groups():
+        found = _peers.beside_peers(list(group), ROUNDS, SECONDS)
+        _peers.compare_with_torch(found)
+        rows += found
+        yield rows, {"tokens": TOKENS}
+
+
+def groups() -> Iterator[Iterator[Candidate]]:
+    """Yield what is timed together."""
+    yield from (there(layer) for layer in layers("cuda"))
+    for layer in layers("cuda"):
+        if layer.name in ("mlp", "gated_mlp"):
+            yield there_and_back(layer)
+    yield from (there(conv) for conv in convolutions("cuda"))
+
+
+def drawn(*shape: int, device: str, scale: float = 1.0) -> torch.Tensor:
+    """Draw an operand."""
+    dtype = DTYPE if device == "cuda" else torch.float32
+    return (scale * torch.randn(shape, device=device)).to(dtype)
+
+
+def layers(device: str) -> Iterator[Layer]:
+    """Yield the layers; small ones without a GPU."""
+    sizes = (TOKENS, FEATURES, WIDE, HIDDEN)
+    tokens, features, wide, hidden = sizes if device == "cuda" else (9, 16, 24, 40)
+
+    def of(*shape: int) -> torch.Tensor:
+        return drawn(*shape, device=device, scale=shape[-1] ** -0.5)
+
+    x = drawn(tokens, features, device=device)
+    given = (x, of(wide, features), of(wide))
+    flops = 2.0 * tokens * features * wide
+    yield Layer(
+        "linear_gelu", epilogue.linear_gelu, linear_gelu, given, flops, F.linear
+    )
+    yield Layer(
+        "linear_gelu_tanh",
+        lambda x, w, b: epilogue.linear_gelu(x, w, b, "tanh"),
+        linear_gelu_tanh,
+        given,
+        flops,
+    )
+    given = (*given, of(features, wide), of(features))
+    yield Layer("mlp", epilogue.mlp, mlp, given, 2 * flops)
+    given = (x, of(hidden, features), of(hidden, features), of(features, hidden))
+    flops = 6.0 * tokens * features * hidden
+    yield Layer("gated_mlp", epilogue.gated_mlp, gated_mlp, given, flops)
+
+
+def convolutions(device: str) -> Iterator[Layer]:
+    """Yield the convolutions; small ones without a GPU."""
+    for images, side, inner, outer, stride in IMAGES:
+        name = f"conv_{images}x{side}x{side}_{inner}_{outer}_{stride}"
+        if device == "cpu":
+            images, side, inner, outer = 1, 6, 8, 8
+        x = drawn(images, inner, side, side, device=device)
+        w = drawn(outer, inner, 3, 3, device=device, scale=(9 * inner) ** -0.5)
+        x, w = (t.contiguous(memory_format=torch.channels_last) for t in (x, w))
+
+        def ours(x: Any, w: Any, b: Any, stride: int = stride) -> torch.Tensor:
+            return epilogue.conv2d_bias_act(x, w, b, stride, 1, "relu")
+
+        def theirs(x: Any, w: Any, b: Any, stride: int = stride) -> torch.Tensor:
+            return F.relu(F.conv2d(x, w, b, stride, 1))
+
+        def alone(x: Any, w: Any, b: Any, stride: int = stride) -> torch.Tensor:
+            return F.conv2d(x, w, None, stride, 1)
+
+        given = (x, w, drawn(outer, device=device))
+        flops = 18.0 * images * (side // stride) ** 2 * inner * outer
+        yield Layer(name, ours, theirs, given, flops, alone)
+
+
+def check_values(device: str) -> None:
+    """Hold each against torch in float64."""
+    for layer in (*layers(device), *convolutions(device)):
+        rows = 64 if layer.given[0].dim() == 2 else 1
+        given = (layer.given[0][:rows], *layer.given[1:])
+        if device == "cuda" and given[0].dim() == 2:
+            given = tuple(t[:256] for t in (given[0],)) + given[1:]
+        got = layer.ours(*given).double()
+        right = layer.theirs(*(t.double() for t in given))
+        error = float((got - right).abs().max() / right.abs().max())
+        assert error < 8 * torch.finfo(given[0].dtype).eps, (layer.name, error)
+        print(f"right on {device}: {layer.name}, off by {error:.1e} of the largest")
+
+
+def there(layer: Layer) -> Iterator[Candidate]:
+    """Name a layer's way there, ours and the peers'."""
+    versions: list[tuple[str, str, Function]] = [
+        ("_eager", "torch eager", layer.theirs),
+        ("_compile", "torch.compile", _peers.compiled(layer.theirs)),
+        ("", "ours", layer.ours),
+    ]
+    if layer.alone is not None:
+        versions.append(("_alone", "the product alone", layer.alone))
+    for suffix, label, function in versions:
+        yield Candidate(
+            f"{layer.name}{suffix}", f"{layer.name}, {label}", function, layer.given,
+            dtype="bfloat16", flops=layer.flops, peers=(f"{layer.name}_eager",),
+        )  # fmt: skip
+
+
+def there_and_back(layer: Layer) -> Iterator[Candidate]:
+    """Name a layer's way there and back, with the memory that it takes."""
+    given = tuple(t.detach().requires_grad_() for t in layer.given)
+    slope = torch.randn_like(layer.theirs(*layer.given))
+
+    def both(function: Function) -> Function:
+        def run() -> Any:
+            return torch.autograd.grad(function(*given), given, slope)
+
+        return run
+
+    for suffix, label, function in (
+        ("_eager", "torch eager", layer.theirs),
+        ("_compile", "torch.compile", _peers.compiled(layer.theirs)),
+        ("", "ours", layer.ours),
+    ):
+        run = both(function)
+        kept, peak = memory_of(function, given, slope, run)
+        yield Candidate(
+            f"{layer.name}_training{suffix}", f"{layer.name}, there and back, {label}",
+            run, dtype="bfloat16", flops=3 * layer.flops,
+            peers=(f"{layer.name}_training_eager",),
+            facts={"kept_mb": kept, "peak_mb": peak},
+        )  # fmt: skip
+
+
+def memory_of(
+    function: Function, given: tuple[torch.Tensor, ...], slope: torch.Tensor,
+    run: Function,
+) -> tuple[float, float]:  # fmt: skip
+    """Return the MB kept between there and back, and the most of both."""
+    for _ in range(3):
+        run()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    out = function(*given)
+    kept = torch.cuda.memory_allocated() - before
+    found = torch.autograd.grad(out, given, slope)
+    peak = torch.cuda.max_memory_allocated() - before
+    del out, found
+    return kept / 1e6, peak / 1e6
+
+
+if __name__ == "__main__":
+    sys.exit(main())
