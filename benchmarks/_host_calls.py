@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
+from solutions.epilogue import conv2d_bias_act, gated_mlp, linear_gelu
 from solutions.flash_attention import decode_attention, flash_attention
+from solutions.fusion import add_relu, attention_score, bias_gelu, gelu, mul_tanh
 from solutions.layernorm import layer_norm, layer_norm_relu, rms_norm
 from solutions.matmul import matmul
 from solutions.reduction import mean_abs, sum_all, sum_squared
@@ -85,7 +87,13 @@ def calls(device: str) -> Iterator[Call]:
     yield Call("matmul", matmul, torch.matmul, (x, y), 1e-3)
     if on_gpu:
         yield Call("gemm", gemm, torch.matmul, (x.to(half), y.to(half)), 5e-2)
+    yield Call("gelu", gelu, F.gelu, (x,))
+    yield Call("add_relu", add_relu, lambda x, y: (x + y).relu(), (x, y))
+    yield Call("mul_tanh", mul_tanh, lambda x, y: (x * y).tanh(), (x, y))
+    yield Call("bias_gelu", bias_gelu, lambda x, b: F.gelu(x + b), (x, b), 1e-4)
+    yield from _layers(x.to(half), y.to(half), b.to(half), close)
     q, k, v = (drawn(2, 4, side, 64, dtype=half) for _ in range(3))
+    yield Call("attention_score", attention_score, _weights, (q, k), close)
     yield Call(
         "flash_attention",
         lambda q, k, v: flash_attention(q, k, v, causal=True),
@@ -101,6 +109,40 @@ def calls(device: str) -> Iterator[Call]:
         (new, k, v),
         close,
     )
+
+
+def _layers(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, close: float
+) -> Iterator[Call]:
+    """Yield layers with epilogues, of square weights."""
+    yield Call(
+        "linear_gelu",
+        linear_gelu,
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+        (x, w, b),
+        10 * close,
+    )
+    yield Call(
+        "gated_mlp",
+        lambda x, w: gated_mlp(x, w, w, w),
+        lambda x, w: F.linear(F.silu(F.linear(x, w)) * F.linear(x, w), w),
+        (x, w / 8),
+        10 * close,
+    )
+    image = x.reshape(-1)[:512].view(1, 8, 8, 8)
+    image = image.contiguous(memory_format=torch.channels_last)
+    places = w.reshape(-1)[: 8 * 8 * 9].view(8, 8, 3, 3)
+    yield Call(
+        "conv2d_bias_act",
+        lambda x, w, b: conv2d_bias_act(x, w, b, 1, 1, "relu"),
+        lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(),
+        (image, places, b[:8]),
+        10 * close,
+    )
+
+
+def _weights(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(q @ k.mT * q.shape[-1] ** -0.5, -1)
 
 
 def _saxpy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

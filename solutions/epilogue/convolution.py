@@ -42,7 +42,7 @@ def conv_operator(
         padding,
     )  # fmt: skip
     out = in_torch(out, activation).to(x.dtype)
-    return out.contiguous(memory_format=torch.channels_last)
+    return _last(out)
 
 
 @conv_operator.register_fake
@@ -57,7 +57,7 @@ def _(
         )
     )
     shape = (x.shape[0], weight.shape[0], high, wide)
-    return x.new_empty(shape).contiguous(memory_format=torch.channels_last)
+    return _last(x.new_empty(shape))
 
 
 @operator("conv2d_bias_act_backward")
@@ -81,14 +81,19 @@ def _backward(
         slope, x, weight, [weight.shape[0]], stride, padding, [1, 1], False, [0, 0], 1,
         [True, True, True],
     )  # fmt: skip
-    return of_x, of_weight, of_bias
+    return _last(of_x), _last(of_weight), of_bias
 
 
 @_backward.register_fake
 def _(
     slope: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *rest: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return torch.empty_like(x), torch.empty_like(weight), x.new_empty(weight.shape[0])
+    of_x, of_weight = (_last(t.new_empty(t.shape)) for t in (x, weight))
+    return of_x, of_weight, x.new_empty(weight.shape[0])
+
+
+def _last(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

@@ -131,7 +131,7 @@ def test_operators_are_as_torch_wants_them(monkeypatch: pytest.MonkeyPatch) -> N
             for t in arguments
         )
         found = torch.library.opcheck(operator.overload, given, raise_exception=False)
-        assert set(found.values()) == {"SUCCESS"}, (name, found)
+        assert all(one == "SUCCESS" for one in found.values()), (name, found)
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
