@@ -66,10 +66,15 @@ def _(
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, first, first_bias, second, _, ctx.activation, ctx.kept = inputs
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)  # else zeros are written, of what was kept
     ctx.save_for_backward(x, first, first_bias, second, output[1])
 
 
-def _gradient(ctx: Any, slope: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
+def _gradient(
+    ctx: Any, slope: torch.Tensor | None, _: Any
+) -> tuple[torch.Tensor | None, ...]:
+    if slope is None:
+        return (None,) * len(ctx.needs_input_grad)
     x, first, first_bias, second, pre = ctx.saved_tensors
     of_x, of_first, of_first_bias, of_second, of_second_bias, *_ = ctx.needs_input_grad
     if not ctx.kept:
@@ -180,12 +185,15 @@ def _(
 def _keep_gated(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, gate, up, down, ctx.activation, ctx.kept = inputs
     ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, gate, up, down, *output[1:])
 
 
 def _gated_gradient(
-    ctx: Any, slope: torch.Tensor, *_: Any
+    ctx: Any, slope: torch.Tensor | None, *_: Any
 ) -> tuple[torch.Tensor | None, ...]:
+    if slope is None:
+        return (None,) * len(ctx.needs_input_grad)
     x, gate, up, down, gates, ups = ctx.saved_tensors
     if not ctx.kept:
         gates, ups = _again(x, gate, None), _again(x, up, None)

@@ -96,6 +96,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, weight, bias, residual, ctx.activation, keep = inputs
     out, pre = output
     ctx.mark_non_differentiable(pre)
+    ctx.set_materialize_grads(False)  # else zeros are written, of what was kept
     # ReLU's slope is seen in its result, if nothing was added to that.
     ctx.again = ctx.activation != NONE and not keep
     if ctx.again and ctx.activation == "relu" and residual is None:
@@ -103,7 +104,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_backward(x, weight, bias, pre)
 
 
-def _gradient(ctx: Any, slope: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
+def _gradient(
+    ctx: Any, slope: torch.Tensor | None, _: Any
+) -> tuple[torch.Tensor | None, ...]:
+    if slope is None:
+        return (None,) * len(ctx.needs_input_grad)
     x, weight, bias, pre = ctx.saved_tensors
     of_x, of_weight, of_bias, of_residual, *_ = ctx.needs_input_grad
     inner = None
