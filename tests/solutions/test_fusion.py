@@ -10,9 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import kernelwright as kw
 from solutions.fusion import add_relu, bias_gelu, fuse, gelu, mul_tanh
 from solutions.fusion.expression import Node, in_order, parsed, traced
-from solutions.fusion.source import source
+from solutions.fusion.source import Division, source
 
 DEVICES = [pytest.param("cuda", marks=pytest.mark.gpu), "cpu"]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -176,3 +177,28 @@ def test_compiled_and_transformed(device: str) -> None:
     torch.testing.assert_close(got, wanted)
     again = torch.func.grad(lambda x: gelu(fused(x, y)).sum())(x.detach())
     torch.testing.assert_close(again, wanted)
+
+
+def test_rows_are_found_by_a_product() -> None:
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.randint(1, 2**31, (200,), generator=generator).tolist()
+    for divisor in (1, 2, 3, 7, 127, 128, 1023, 1024, 8191, 2**31 - 1, *drawn):
+        way = Division.by(divisor)
+        assert way.factor < 2**32  # a word
+        near = [k * divisor + d for k in (1, 2, 2**31 // divisor) for d in (-1, 0)]
+        for x in (0, 1, 2**31 - 1, *(n for n in near if 0 <= n < 2**31)):
+            assert x * way.factor >> way.shift == x // divisor, (x, divisor)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_more_packs_than_31_bits_count(whole: bool, device: str) -> None:
+    node = traced(lambda x, b: torch.relu(x + b), 2)
+    text = source([node], torch.float32, ("flat", "ragged"), whole, huge=True)
+    backend: Any = "gpu" if device == "cuda" else "emulator"
+    kernel = kw.cuda.compile(text, name="fused.cu", backend=backend)["fused"]
+    n, columns = (1200, 300) if whole else (1202, 601)
+    x, b = torch.randn(n, device=device), torch.randn(columns, device=device)
+    out = torch.empty_like(x)
+    kernel[2, 256](x, b, out, n, columns, *Division.by(1), 0)
+    due = (x.view(-1, columns) + b).relu().view(-1)
+    torch.testing.assert_close(out, due)
