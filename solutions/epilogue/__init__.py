@@ -13,6 +13,7 @@ by torch, in fp32 at least.
     hopper.py              TMA, wgmma, warps with roles: a product and its epilogue
     hopper_gated.py        two products at once, one gating the other
     hopper_conv.py         a convolution whose matrix is never built
+    hopper_tiles.py        what these share: the walk over tiles, barriers, the sum
     gluon_activations.py   activations of a tile in registers
     activations.py         the same ones elsewhere, and their slopes
     product.py, mlp.py, convolution.py    torch's operators: what is kept, gradients

@@ -15,39 +15,31 @@ columns through shared memory, by TMA, while the next piece is computed.
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
-    mbarrier,
     tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernelwright.operators import held
 from solutions.epilogue.gluon_activations import activated
-
-ROWS = gl.constexpr(64)  # of a consumer: what one wgmma takes
-CONSUMERS = gl.constexpr(2)
-STEP = gl.constexpr(64)  # of k: 128 bytes, a row of TMA's swizzle
-PIECE = gl.constexpr(64)  # columns that leave together
-TALL = gl.constexpr(8)  # tiles of rows that are taken together
-
-
-@gluon.jit
-def _place(tile, tiles_m, tiles_n):
-    """Say where a tile is: 8 rows of tiles at a time share what L2 holds of them."""
-    group = tile // (TALL * tiles_n)
-    first = group * TALL
-    height = gl.minimum(tiles_m - first, TALL)
-    within = tile - group * TALL * tiles_n
-    return first + within % height, within // height
+from solutions.epilogue.hopper_tiles import (
+    CONSUMERS,
+    PIECE,
+    ROWS,
+    STEP,
+    barriers,
+    described,
+    next_stage,
+    not_here,
+    pieces_of,
+    place_of,
+    processors,
+    summed,
+)
 
 
 @gluon.jit
@@ -57,16 +49,13 @@ def _producer(asked, BLOCK_N: gl.constexpr, STAGES: gl.constexpr):
     tiles_m, tiles_n, steps = numbers
     count = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
-        m, n = _place(tile, tiles_m, tiles_n)
+        m, n = place_of(tile, tiles_m, tiles_n)
         for k in range(steps):
-            stage = count % STAGES
-            # The first pass over the ring finds it empty.
-            mbarrier.wait(empty.index(stage), ((count // STAGES) & 1) ^ 1)
-            bar = full.index(stage)
-            mbarrier.expect(
-                bar,
+            stage, bar = next_stage(
+                count, full, empty,
                 CONSUMERS * x_desc.block_type.nbytes + weight_desc.block_type.nbytes,
-            )
+                STAGES,
+            )  # fmt: skip
             for c in gl.static_range(CONSUMERS):
                 row = (m * CONSUMERS + c) * ROWS
                 at = x_tiles.index(stage * CONSUMERS + c)
@@ -79,22 +68,7 @@ def _producer(asked, BLOCK_N: gl.constexpr, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def _pieces(x, COUNT: gl.constexpr):
-    """Cut a tile in registers into COUNT tiles of fewer columns."""
-    found = (x,)
-    halvings: gl.constexpr = COUNT.bit_length() - 1
-    for _ in gl.static_range(halvings):
-        halves = ()
-        for i in gl.static_range(len(found)):
-            one = found[i]
-            two = one.reshape([one.shape[0], 2, one.shape[1] // 2]).permute((0, 2, 1))
-            halves = halves + two.split()
-        found = halves
-    return found
-
-
-@gluon.jit
-def _leave(v, desc, row0, col0, room, UNDER_WAY: gl.constexpr):
+def leave(v, desc, row0, col0, room, UNDER_WAY: gl.constexpr):
     """Send a piece to memory; UNDER_WAY stores before it may still read their rooms."""
     tma.store_wait(UNDER_WAY)
     room.store(v.to(desc.dtype))
@@ -118,14 +92,14 @@ def _finish(
         bias = gl.load(bias_ptr + cols, mask=cols < columns, other=0.0)
         v += bias.to(gl.float32)[None, :]
     if KEEP:
-        _leave(v, pre_desc, row0, col0, rooms.index(KEPT_ROOM), UNDER_WAY)
+        leave(v, pre_desc, row0, col0, rooms.index(KEPT_ROOM), UNDER_WAY)
     v = activated(v, ACTIVATION)
     if RESIDUAL:
         at = row0 + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
         inside = (at[:, None] < rows) & (cols[None, :] < columns)
         place = residual_ptr + at[:, None].to(gl.int64) * columns + cols[None, :]
         v += gl.load(place, mask=inside, other=0.0).to(gl.float32)
-    _leave(v, out_desc, row0, col0, rooms.index(OUT_ROOM), UNDER_WAY)
+    leave(v, out_desc, row0, col0, rooms.index(OUT_ROOM), UNDER_WAY)
 
 
 @gluon.jit
@@ -139,28 +113,15 @@ def _consume(
     x_tiles, weight_tiles, rooms = tiles
     full, empty = bars
     tiles_m, tiles_n, steps, rows, columns = numbers
-    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     COUNT: gl.constexpr = BLOCK_N // PIECE
     count = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
-        m, n = _place(tile, tiles_m, tiles_n)
-        acc = gl.zeros([ROWS, BLOCK_N], gl.float32, OUT)
-        for k in range(steps):
-            stage = count % STAGES
-            mbarrier.wait(full.index(stage), (count // STAGES) & 1)
-            x = x_tiles.index(stage * CONSUMERS + C)
-            weight = weight_tiles.index(stage).permute((1, 0))
-            acc = warpgroup_mma(x, weight, acc, is_async=True)
-            # One stays under way: the tiles of the one before may be overwritten.
-            acc = warpgroup_mma_wait(1, deps=[acc])
-            before = (count + STAGES - 1) % STAGES
-            mbarrier.arrive(empty.index(before), count=1, pred=k > 0)
-            count += 1
-        acc = warpgroup_mma_wait(0, deps=[acc])
-        mbarrier.arrive(empty.index((count + STAGES - 1) % STAGES), count=1)
-
+        m, n = place_of(tile, tiles_m, tiles_n)
+        acc, count = summed(
+            count, steps, x_tiles, weight_tiles, full, empty, BLOCK_N, STAGES, C
+        )
         row0 = (m * CONSUMERS + C) * ROWS
-        pieces = _pieces(acc, COUNT)
+        pieces = pieces_of(acc, COUNT)
         for i in gl.static_range(COUNT):
             _finish(
                 pieces[i], row0, n * BLOCK_N + i * PIECE, descriptors, given, rooms,
@@ -192,13 +153,7 @@ def _linear_kernel(
     rooms = gl.allocate_shared_memory(
         out_desc.dtype, [2 * CONSUMERS, ROWS, PIECE], out_desc.layout
     )
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    for i in gl.static_range(STAGES):
-        mbarrier.init(full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=CONSUMERS)
-    fence_async_shared()
+    full, empty = barriers(STAGES)
     shared = (
         (out_desc, pre_desc), (bias_ptr, residual_ptr),
         (x_tiles, weight_tiles, rooms), (full, empty),
@@ -224,12 +179,8 @@ def refuses(x: torch.Tensor, weight: torch.Tensor) -> str | None:
         x: (rows, inner).
         weight: (columns, inner).
     """
-    if x.device.type != "cuda":
-        return "it runs on a GPU only, and under no interpreter"
-    if torch.cuda.get_device_capability(x.device)[0] != 9:
-        return "it is for Hopper (compute capability 9.0): wgmma is nowhere else"
-    if x.dtype not in (torch.float16, torch.bfloat16):
-        return f"it takes float16 and bfloat16, not {x.dtype}"
+    if reason := not_here(x):
+        return reason
     if not x.numel() or not weight.numel():
         return "it wants one number at least"
     if weight.shape[0] % 8:
@@ -242,12 +193,6 @@ def refuses(x: torch.Tensor, weight: torch.Tensor) -> str | None:
     return None
 
 
-@cache
-def processors(device: int) -> int:
-    """Return how many SMs a GPU has."""
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
 def tile_columns(rows: int, columns: int, device: int) -> int:
     """Choose how wide a tile is: as wide as leaves no SM without one."""
     down = triton.cdiv(rows, CONSUMERS.value * ROWS.value)
@@ -255,13 +200,6 @@ def tile_columns(rows: int, columns: int, device: int) -> int:
         if down * triton.cdiv(columns, n) >= processors(device):
             return n
     return 64
-
-
-def described(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
-    """Describe tiles of a matrix to the TMA engine."""
-    kind = gl.float16 if tensor.dtype == torch.float16 else gl.bfloat16
-    layout = gl.NVMMASharedLayout.get_default_for(block, kind)
-    return TensorDescriptor.from_tensor(tensor, block, layout)
 
 
 def multiplied(

@@ -23,23 +23,24 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
-    mbarrier,
     tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernelwright.operators import held
 from solutions.epilogue.gluon_activations import activated
-from solutions.epilogue.hopper import (
+from solutions.epilogue.hopper_tiles import (
     CONSUMERS,
     PIECE,
     ROWS,
     STEP,
-    _pieces,
-    _place,
+    barriers,
+    described,
+    next_stage,
+    not_here,
+    pieces_of,
+    place_of,
     processors,
+    summed,
 )
 
 
@@ -89,18 +90,16 @@ def _producer(
     tiles_m, tiles_n, across, places, parts, boxes_h, boxes_w, padding = numbers
     count = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
-        m, n = _place(tile, tiles_m, tiles_n)
+        m, n = place_of(tile, tiles_m, tiles_n)
         for place in range(places):
             r, q = place // across, place % across
             for part in range(parts):
-                stage = count % STAGES
-                mbarrier.wait(empty.index(stage), ((count // STAGES) & 1) ^ 1)
-                bar = full.index(stage)
-                mbarrier.expect(
-                    bar,
+                stage, bar = next_stage(
+                    count, full, empty,
                     CONSUMERS * x_descs[0].block_type.nbytes
                     + weight_desc.block_type.nbytes,
-                )
+                    STAGES,
+                )  # fmt: skip
                 for c in gl.static_range(CONSUMERS):
                     b, h, w = _corner(
                         m * CONSUMERS + c, boxes_h, boxes_w, IMAGES, HIGH, WIDE
@@ -145,25 +144,14 @@ def _consume(
     """Own a box of pixels: multiply over all places of the kernel, then finish."""
     out_desc, bias_ptr, x_tiles, weight_tiles, rooms, full, empty, numbers = shared
     tiles_m, tiles_n, steps, of_out = numbers
-    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     COUNT: gl.constexpr = BLOCK_N // PIECE
     count = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
-        m, n = _place(tile, tiles_m, tiles_n)
-        acc = gl.zeros([ROWS, BLOCK_N], gl.float32, OUT)
-        for k in range(steps):
-            stage = count % STAGES
-            mbarrier.wait(full.index(stage), (count // STAGES) & 1)
-            x = x_tiles.index(stage * CONSUMERS + C).reshape([ROWS, STEP])
-            weight = weight_tiles.index(stage).reshape([BLOCK_N, STEP]).permute((1, 0))
-            acc = warpgroup_mma(x, weight, acc, is_async=True)
-            acc = warpgroup_mma_wait(1, deps=[acc])
-            before = (count + STAGES - 1) % STAGES
-            mbarrier.arrive(empty.index(before), count=1, pred=k > 0)
-            count += 1
-        acc = warpgroup_mma_wait(0, deps=[acc])
-        mbarrier.arrive(empty.index((count + STAGES - 1) % STAGES), count=1)
-        pieces = _pieces(acc, COUNT)
+        m, n = place_of(tile, tiles_m, tiles_n)
+        acc, count = summed(
+            count, steps, x_tiles, weight_tiles, full, empty, BLOCK_N, STAGES, C
+        )
+        pieces = pieces_of(acc, COUNT)
         for i in gl.static_range(COUNT):
             _finish(
                 pieces[i], m * CONSUMERS + C, n * BLOCK_N + i * PIECE, out_desc,
@@ -192,13 +180,7 @@ def _conv_kernel(
     rooms = gl.allocate_shared_memory(
         out_desc.dtype, [2 * CONSUMERS, IMAGES, HIGH, WIDE, PIECE], out_desc.layout
     )
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    for i in gl.static_range(STAGES):
-        mbarrier.init(full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=CONSUMERS)
-    fence_async_shared()
+    full, empty = barriers(STAGES)
     shared = (
         out_desc, bias_ptr, x_tiles, weight_tiles, rooms, full, empty,
         (tiles_m, tiles_n, places * parts, (channels, boxes_h, boxes_w)),
@@ -223,12 +205,8 @@ def refuses(x: torch.Tensor, weight: torch.Tensor, stride: int) -> str | None:
         weight: (out channels, rows, columns, channels), contiguous.
         stride: from one output pixel to the next.
     """
-    if x.device.type != "cuda":
-        return "it runs on a GPU only, and under no interpreter"
-    if torch.cuda.get_device_capability(x.device)[0] != 9:
-        return "it is for Hopper (compute capability 9.0): wgmma is nowhere else"
-    if x.dtype not in (torch.float16, torch.bfloat16):
-        return f"it takes float16 and bfloat16, not {x.dtype}"
+    if reason := not_here(x):
+        return reason
     if stride not in (1, 2):
         return f"it takes a stride of 1 or 2, not {stride}"
     if x.shape[3] % 8 or weight.shape[0] % 8:
@@ -316,10 +294,3 @@ def _columns(down: int, channels: int, count: int) -> int:
         return waves * (n + {256: 0, 128: 12, 64: 24}[n])
 
     return min((256, 128, 64), key=time)
-
-
-def described(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
-    """Describe boxes of a tensor to the TMA engine."""
-    kind = gl.float16 if tensor.dtype == torch.float16 else gl.bfloat16
-    layout = gl.NVMMASharedLayout.get_default_for(block, kind)
-    return TensorDescriptor.from_tensor(tensor, block, layout)

@@ -14,7 +14,6 @@ import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
     mbarrier,
     tma,
     warpgroup_mma,
@@ -23,15 +22,18 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from kernelwright.operators import held
 from solutions.epilogue.gluon_activations import activated
-from solutions.epilogue.hopper import (
+from solutions.epilogue.hopper import leave
+from solutions.epilogue.hopper_tiles import (
     CONSUMERS,
     PIECE,
     ROWS,
     STEP,
-    _leave,
-    _pieces,
-    _place,
+    barriers,
     described,
+    done_with,
+    next_stage,
+    pieces_of,
+    place_of,
     processors,
 )
 
@@ -47,15 +49,13 @@ def _producer(asked):
     tiles_m, tiles_n, steps = numbers
     count = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
-        m, n = _place(tile, tiles_m, tiles_n)
+        m, n = place_of(tile, tiles_m, tiles_n)
         for k in range(steps):
-            stage = count % STAGES
-            mbarrier.wait(empty.index(stage), ((count // STAGES) & 1) ^ 1)
-            bar = full.index(stage)
-            mbarrier.expect(
-                bar,
+            stage, bar = next_stage(
+                count, full, empty,
                 CONSUMERS * x_desc.block_type.nbytes + 2 * gate_desc.block_type.nbytes,
-            )
+                STAGES,
+            )  # fmt: skip
             for c in gl.static_range(CONSUMERS):
                 row = (m * CONSUMERS + c) * ROWS
                 at = x_tiles.index(stage * CONSUMERS + c)
@@ -77,7 +77,7 @@ def _consume(shared, ACTIVATION: gl.constexpr, KEEP: gl.constexpr, C: gl.constex
     OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDE, 16])
     count = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
-        m, n = _place(tile, tiles_m, tiles_n)
+        m, n = place_of(tile, tiles_m, tiles_n)
         gate = gl.zeros([ROWS, WIDE], gl.float32, OUT)
         up = gl.zeros([ROWS, WIDE], gl.float32, OUT)
         for k in range(steps):
@@ -90,25 +90,24 @@ def _consume(shared, ACTIVATION: gl.constexpr, KEEP: gl.constexpr, C: gl.constex
             up = warpgroup_mma(x, to_up, up, is_async=True)
             # Two stay under way: those of the step before are done.
             gate, up = warpgroup_mma_wait(2, deps=[gate, up])
-            before = (count + STAGES - 1) % STAGES
-            mbarrier.arrive(empty.index(before), count=1, pred=k > 0)
+            done_with(count, empty, STAGES, k > 0)
             count += 1
         gate, up = warpgroup_mma_wait(0, deps=[gate, up])
-        mbarrier.arrive(empty.index((count + STAGES - 1) % STAGES), count=1)
+        done_with(count, empty, STAGES)
 
         row0 = (m * CONSUMERS + C) * ROWS
         COUNT: gl.constexpr = WIDE // PIECE
-        gates = _pieces(gate, COUNT)
-        ups = _pieces(up, COUNT)
+        gates = pieces_of(gate, COUNT)
+        ups = pieces_of(up, COUNT)
         for i in gl.static_range(COUNT):
             col0 = n * WIDE + i * PIECE
             v = activated(gates[i], ACTIVATION) * ups[i]
-            _leave(v, out_desc, row0, col0, rooms.index(C * 2 + i % 2), 1)
+            leave(v, out_desc, row0, col0, rooms.index(C * 2 + i % 2), 1)
         if KEEP:
             for i in gl.static_range(COUNT):
                 col0 = n * WIDE + i * PIECE
-                _leave(gates[i], gate_desc, row0, col0, rooms.index(C * 2), 1)
-                _leave(ups[i], up_desc, row0, col0, rooms.index(C * 2 + 1), 1)
+                leave(gates[i], gate_desc, row0, col0, rooms.index(C * 2), 1)
+                leave(ups[i], up_desc, row0, col0, rooms.index(C * 2 + 1), 1)
     tma.store_wait(0)
 
 
@@ -129,13 +128,7 @@ def _gated_kernel(
     rooms = gl.allocate_shared_memory(
         out_desc.dtype, [2 * CONSUMERS, ROWS, PIECE], out_desc.layout
     )
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    for i in gl.static_range(STAGES):
-        mbarrier.init(full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=CONSUMERS)
-    fence_async_shared()
+    full, empty = barriers(STAGES)
     shared = (
         (out_desc, kept_gate_desc, kept_up_desc), x_tiles, weight_tiles, rooms,
         full, empty, (tiles_m, tiles_n, steps),
