@@ -25,6 +25,8 @@ from solutions import epilogue
 TOKENS, FEATURES, WIDE, HIDDEN = 8192, 4096, 16384, 11008
 DTYPE = torch.bfloat16
 ROUNDS, SECONDS = 5, 0.1
+CUPY = (1024, 512, 768)
+"""Rows, inner and columns at which one source compares itself with CuPy."""
 # Images, side, channels, out channels, stride; kernels of 3 x 3, a padding of 1.
 IMAGES = (
     (8, 56, 256, 256, 1),
@@ -117,6 +119,7 @@ def groups() -> Iterator[Iterator[Candidate]]:
         if layer.name in ("mlp", "gated_mlp"):
             yield there_and_back(layer)
     yield from (there(conv) for conv in convolutions("cuda"))
+    yield beside_cupy()
 
 
 def drawn(*shape: int, device: str, scale: float = 1.0) -> torch.Tensor:
@@ -230,6 +233,31 @@ def there_and_back(layer: Layer) -> Iterator[Candidate]:
             run, dtype="bfloat16", flops=3 * layer.flops,
             peers=(f"{layer.name}_training_eager",),
             facts={"kept_mb": kept, "peak_mb": peak},
+        )  # fmt: skip
+
+
+def beside_cupy() -> Iterator[Candidate]:
+    """Name linear+GELU as one source has it: against CuPy's expressions, in fp32."""
+    import cupy
+
+    rows, inner, columns = CUPY
+    x, w = (torch.randn(s, device="cuda") for s in ((rows, inner), (columns, inner)))
+    b = torch.randn(columns, device="cuda")
+    root = (2 / torch.pi) ** 0.5
+
+    def expression(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
+        a = cupy.asarray(x) @ cupy.asarray(w).T + cupy.asarray(b)
+        return 0.5 * a * (1 + cupy.tanh(root * (a + 0.044715 * a**3)))
+
+    for suffix, label, function in (
+        ("_eager", "CuPy, an operation a kernel", expression),
+        ("_compile", "torch eager", linear_gelu_tanh),
+        ("", "ours", lambda x, w, b: epilogue.linear_gelu(x, w, b, "tanh")),
+    ):
+        yield Candidate(
+            f"cupy_linear_gelu{suffix}", f"linear_gelu, float32, {label}", function,
+            (x, w, b), flops=2.0 * rows * inner * columns,
+            peers=("cupy_linear_gelu_eager",),
         )  # fmt: skip
 
 

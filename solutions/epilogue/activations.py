@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from solutions.fusion.derivative import gradients
-from solutions.fusion.expression import Node, mul, traced
+from solutions.fusion.expression import Node, add, mul, parsed, traced
 from solutions.fusion.launch import backward_texts, computed
 
 Activation = Literal["relu", "silu", "gelu", "gelu_tanh"]
@@ -37,6 +37,46 @@ def named(function: str, activation: Activation | None) -> str:
             f"{', '.join(get_args(Activation))}."
         )
     return name
+
+
+def finished(
+    product: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str,
+    residual: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Add a bias, activate, add a residual: where no epilogue could.
+
+    Args:
+        product: (rows, columns).
+        bias: (columns).
+        activation: as ``named`` has it.
+        residual: (rows, columns).
+
+    Returns:
+        The result, and what the activation was applied to, in the product's dtype.
+
+    Cost: on a GPU, all of one dtype, one kernel: product and residual read once, two
+    results written once. Else a pass an operation.
+    """
+    given = [product, *(t for t in (bias, residual) if t is not None)]
+    if product.device.type == "cuda" and len({t.dtype for t in given}) == 1:
+        texts = _finish_texts(bias is not None, activation, residual is not None)
+        pre, out = computed(texts, given, 0)
+        return out, pre
+    pre = product if bias is None else product + bias
+    out = in_torch(pre, activation)
+    return out if residual is None else out + residual, pre
+
+
+@cache
+def _finish_texts(bias: bool, activation: str, residual: bool) -> str:
+    pre = add(Node("x0"), Node("x1")) if bias else Node("x0")
+    text = str(traced(_FUNCTIONS[activation], 1))
+    out = parsed(text.replace("x0", str(pre)))
+    if residual:
+        out = add(out, Node("x2" if bias else "x1"))
+    return f"{pre}\n{out}"
 
 
 def in_torch(x: torch.Tensor, activation: str) -> torch.Tensor:

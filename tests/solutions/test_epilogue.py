@@ -19,6 +19,7 @@ from solutions.epilogue import (
     linear_gelu,
     mlp,
 )
+from solutions.epilogue.activations import finished
 
 DEVICES = [pytest.param("cuda", marks=pytest.mark.gpu), "cpu"]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -280,3 +281,17 @@ def test_a_repeated_call_holds_no_more_than_the_first() -> None:
         peaks.append(torch.cuda.max_memory_allocated())
     # The second call is recorded, which holds all that it made.
     assert max(peaks[2:]) <= 1.05 * peaks[0], peaks
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_what_follows_a_product_elsewhere(activation: Any, device: str) -> None:
+    name = "none" if activation is None else activation
+    product, residual = torch.randn(2, 9, 12, device=device)
+    bias = torch.randn(12, device=device)
+    for b in (None, bias):
+        for r in (None, residual):
+            out, pre = finished(product, b, name, r)
+            due = product if b is None else product + b
+            torch.testing.assert_close(pre, due)
+            due = ACTIVATIONS[activation](due) + (0 if r is None else r)
+            torch.testing.assert_close(out, due)
