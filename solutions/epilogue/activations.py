@@ -22,6 +22,8 @@ _FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
 }
+# Traced here: within a call that wants a gradient, torch asks no placeholder.
+_TEXTS = {name: str(traced(function, 1)) for name, function in _FUNCTIONS.items()}
 
 
 def named(function: str, activation: Activation | None) -> str:
@@ -72,7 +74,7 @@ def finished(
 @cache
 def _finish_texts(bias: bool, activation: str, residual: bool) -> str:
     pre = add(Node("x0"), Node("x1")) if bias else Node("x0")
-    text = str(traced(_FUNCTIONS[activation], 1))
+    text = _TEXTS[activation]
     out = parsed(text.replace("x0", str(pre)))
     if residual:
         out = add(out, Node("x2" if bias else "x1"))
@@ -91,7 +93,7 @@ def through(slope: torch.Tensor, pre: torch.Tensor, activation: str) -> torch.Te
     """
     if activation == NONE:
         return slope
-    text = str(traced(_FUNCTIONS[activation], 1))
+    text = _TEXTS[activation]
     return computed(backward_texts(text, 1, (0,)), [pre, slope], 0)[0]
 
 
@@ -102,7 +104,7 @@ def through_layer(
 
     Cost: slope and pre read once, two results written once.
     """
-    text = str(traced(_FUNCTIONS[activation], 1))
+    text = _TEXTS[activation]
     texts = f"{text}\n{backward_texts(text, 1, (0,))}"
     hidden, inner = computed(texts, [pre, slope], 0)
     return hidden, inner
@@ -124,5 +126,5 @@ def through_gate(
 
 @cache
 def _gate_texts(activation: str) -> str:
-    hidden = mul(traced(_FUNCTIONS[activation], 1), Node("x1"))
+    hidden = mul(parsed(_TEXTS[activation]), Node("x1"))
     return "\n".join(map(str, (hidden, *gradients(hidden, Node("x2"), 2))))

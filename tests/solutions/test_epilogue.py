@@ -19,7 +19,14 @@ from solutions.epilogue import (
     linear_gelu,
     mlp,
 )
-from solutions.epilogue.activations import finished
+from solutions.epilogue.activations import (
+    _finish_texts,
+    _gate_texts,
+    finished,
+    through_gate,
+    through_layer,
+)
+from solutions.fusion.launch import computed
 
 DEVICES = [pytest.param("cuda", marks=pytest.mark.gpu), "cpu"]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -295,3 +302,25 @@ def test_what_follows_a_product_elsewhere(activation: Any, device: str) -> None:
             torch.testing.assert_close(pre, due)
             due = ACTIVATIONS[activation](due) + (0 if r is None else r)
             torch.testing.assert_close(out, due)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_chains_where_torch_asks_no_placeholder(activation: Any, device: str) -> None:
+    name = "none" if activation is None else activation
+    _finish_texts.cache_clear()
+    _gate_texts.cache_clear()
+    pre, slope, up = torch.randn(3, 9, 12, dtype=torch.float64, device=device)
+    bias = torch.randn(12, dtype=torch.float64, device=device)
+    with torch._C.DisableTorchFunction():  # as within a call that wants a gradient
+        whole = computed(_finish_texts(True, name, True), [pre, bias, up], 0)
+        layer = through_layer(slope, pre, name)
+        gate = through_gate(slope, pre, up, name)
+    sums = pre + bias
+    torch.testing.assert_close(whole, [sums, ACTIVATIONS[activation](sums) + up])
+    exact, factor = pre.clone().requires_grad_(), up.clone().requires_grad_()
+    hidden = ACTIVATIONS[activation](exact)
+    (due,) = torch.autograd.grad(hidden, exact, slope, retain_graph=True)
+    torch.testing.assert_close(layer, (hidden.detach(), due))
+    gated = hidden * factor
+    dues = torch.autograd.grad(gated, (exact, factor), slope)
+    torch.testing.assert_close(gate, (gated.detach(), *dues))
