@@ -304,7 +304,7 @@ def main() -> int:
         "rows": rows,
     }
     PATH.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(f"stored in {PATH}")
+    print(f"stored in {PATH}; chapters that show it: run `make notebooks`")
     spilled = [r["name"] for r in rows if any(
         found.get("spill_bytes") for found in r["cells"].values())]  # fmt: skip
     print("spilled:", *(spilled or ["none"]), sep="\n  ")
