@@ -1,4 +1,4 @@
-"""Hidden cases: awkward lengths, drawn from the secret seed."""
+"""What a release of chapter 11 leaves out: hidden cases, drawn from the secret seed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,53 @@ from collections.abc import Iterator
 
 import torch
 
-from autograder.drawing import drawn, vector_case
+from autograder.drawing import drawn
 from autograder.exercise import Case
+from autograder.exercises.fusion.add_relu import halves_case
+from autograder.exercises.fusion.bias_gelu import table_case
+from autograder.exercises.fusion.gelu_dropout import dropout_case
+from autograder.exercises.fusion.mul_tanh import HALF, product_case
+from autograder.exercises.fusion.shared import length_case
 
 
 def _lengths(generator: torch.Generator) -> Iterator[Case]:
-    for regime in ("distinct", "special"):
-        yield vector_case(drawn(generator, 2, 64), regime)
-        yield vector_case(256 * drawn(generator, 1, 8) + 1, regime)
+    for regime in ("distinct", "wide", "special"):
+        yield length_case(drawn(generator, 2, 64), regime)
+        yield length_case(drawn(generator, 257, 2000), regime)
 
 
-HIDDEN = {"fusion": {"hidden": _lengths}}
+def _halves(generator: torch.Generator) -> Iterator[Case]:
+    for regime in ("distinct", "large", "special"):
+        yield halves_case(drawn(generator, 2, 64), regime)
+        # One to seven elements behind the last pack of several blocks.
+        yield halves_case(8 * drawn(generator, 256, 600) + drawn(generator, 1, 8))
+
+
+def _products(generator: torch.Generator) -> Iterator[Case]:
+    yield product_case(drawn(generator, 1025, 5000))
+    yield product_case(drawn(generator, 2, 900), dtype=HALF)
+    yield product_case(drawn(generator, 2, 3000), "far")
+    yield product_case(drawn(generator, 2, 3000), "summed")
+
+
+def _tables(generator: torch.Generator) -> Iterator[Case]:
+    for regime in ("distinct", "wide", "special"):
+        yield table_case(drawn(generator, 2, 16), 4 * drawn(generator, 2, 64), regime)
+        yield table_case(drawn(generator, 17, 60), 4 * drawn(generator, 257, 400))
+
+
+def _dropouts(generator: torch.Generator) -> Iterator[Case]:
+    yield dropout_case(4 * drawn(generator, 257, 800), 100 // drawn(generator, 2, 9))
+    yield dropout_case(4 * drawn(generator, 1, 16) + 3, 30)
+    yield dropout_case(4 * drawn(generator, 257, 800) + 1, 50, "wide")
+    yield dropout_case(4 * drawn(generator, 257, 800) + 2, 25)
+
+
+HIDDEN = {
+    "gelu": {"hidden": _lengths},
+    "add_relu": {"hidden": _halves},
+    "mul_tanh": {"hidden": _products},
+    "bias_gelu": {"hidden": _tables},
+    "gelu_dropout": {"hidden": _dropouts},
+    "dropout_replay": {"hidden": _dropouts},
+}
