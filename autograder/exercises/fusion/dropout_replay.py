@@ -23,10 +23,9 @@ from autograder.exercise import (
     Tolerance,
 )
 from autograder.exercises.fusion.gelu_dropout import dropout_case
-from autograder.exercises.fusion.philox import kept
+from autograder.exercises.fusion.philox import draw_seed_and_p, kept
 from autograder.exercises.fusion.shared import (
     IN_DOUBLE,
-    draw_seed,
     draw_values,
     fours_launch,
 )
@@ -37,7 +36,7 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     n = case.sizes["n"]
     x = draw_values(case, generator, n)
     slope = torch.randn(n, generator=generator)
-    seed, p = draw_seed(generator), case.sizes["percent"] / 100
+    seed, p = draw_seed_and_p(case, generator)
     return Problem(
         {"x": x, "slope": slope, "grad": None, "n": n, "seed": seed, "p": p},
         {"grad": Output((n,), torch.float32)},
@@ -87,6 +86,7 @@ DROPOUT_REPLAY = Exercise(
         dropout_case(1009, 30, "wide"),
         *(dropout_case(n, 20) for n in (257, 5, 4, 3, 1, 0)),
         dropout_case(129, 0),
+        dropout_case(302, 40, "met"),
         dropout_case(500, 90),
     ),
     tolerance=Tolerance(8.0, scale=_magnitude),

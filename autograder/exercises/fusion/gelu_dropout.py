@@ -14,12 +14,11 @@ from autograder.exercise import (
     Problem,
     Tolerance,
 )
-from autograder.exercises.fusion.philox import kept
+from autograder.exercises.fusion.philox import draw_seed_and_p, kept
 from autograder.exercises.fusion.shared import (
     GELU_FACTOR,
     IN_DOUBLE,
     TIMED,
-    draw_seed,
     draw_values,
     exact_gelu,
     fours_launch,
@@ -38,7 +37,7 @@ def dropout_case(n: int, percent: int, regime: str = "distinct") -> Case:
 def _problem(case: Case, generator: torch.Generator) -> Problem:
     n = case.sizes["n"]
     x = draw_values(case, generator, n)
-    seed, p = draw_seed(generator), case.sizes["percent"] / 100
+    seed, p = draw_seed_and_p(case, generator)
     return Problem(
         {"x": x, "out": None, "n": n, "seed": seed, "p": p},
         {"out": Output((n,), torch.float32)},
@@ -87,6 +86,7 @@ GELU_DROPOUT = Exercise(
         dropout_case(1027, 30, "wide"),
         *(dropout_case(n, 20) for n in (255, 5, 4, 3, 1, 0)),
         dropout_case(301, 0, "special"),
+        dropout_case(302, 40, "met"),
         dropout_case(129, 100),
         dropout_case(500, 90),
     ),

@@ -45,7 +45,7 @@ def _dropouts(generator: torch.Generator) -> Iterator[Case]:
     yield dropout_case(4 * drawn(generator, 257, 800), 100 // drawn(generator, 2, 9))
     yield dropout_case(4 * drawn(generator, 1, 16) + 3, 30)
     yield dropout_case(4 * drawn(generator, 257, 800) + 1, 50, "wide")
-    yield dropout_case(4 * drawn(generator, 257, 800) + 2, 25)
+    yield dropout_case(4 * drawn(generator, 257, 800) + 2, 25, "met")
 
 
 HIDDEN = {

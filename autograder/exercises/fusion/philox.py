@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
-from autograder.drawing import rounded
-from autograder.exercise import Arguments
+from autograder.drawing import drawn, rounded
+from autograder.exercise import Arguments, Case
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -45,6 +45,14 @@ def uniform(n: int, seed: int) -> torch.Tensor:
     zero = torch.zeros_like(counter)
     words = philox((counter, zero, zero, zero), (seed, 0))
     return (torch.stack(words, 1).reshape(-1)[:n] >> 8).double() * 2.0**-24
+
+
+def draw_seed_and_p(case: Case, generator: torch.Generator) -> tuple[int, float]:
+    """Draw a seed of 32 bits, of which the sums wrap around, and say what p is."""
+    seed, p = drawn(generator, 2**31, 2**32), case.sizes["percent"] / 100
+    if case.regime == "met":  # one of the numbers, about as large
+        p = float(uniform(case.sizes["n"], seed).quantile(p, interpolation="nearest"))
+    return seed, p
 
 
 def kept(arguments: Arguments, n: int) -> tuple[torch.Tensor, float]:
