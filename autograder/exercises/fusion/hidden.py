@@ -9,8 +9,10 @@ import torch
 from autograder.drawing import drawn
 from autograder.exercise import Case
 from autograder.exercises.fusion.add_relu import halves_case
+from autograder.exercises.fusion.attention_score import score_case
 from autograder.exercises.fusion.bias_gelu import table_case
 from autograder.exercises.fusion.gelu_dropout import dropout_case
+from autograder.exercises.fusion.layer_norm_relu_fused import norm_case
 from autograder.exercises.fusion.mul_tanh import HALF, product_case
 from autograder.exercises.fusion.shared import length_case
 
@@ -48,6 +50,23 @@ def _dropouts(generator: torch.Generator) -> Iterator[Case]:
     yield dropout_case(4 * drawn(generator, 257, 800) + 2, 25, "met")
 
 
+def _norms(generator: torch.Generator) -> Iterator[Case]:
+    # First: of the launches the first dozen are compiled for a GPU too.
+    yield norm_case(drawn(generator, 3, 6), drawn(generator, 4000, 8192))
+    yield norm_case(drawn(generator, 3, 6), drawn(generator, 2, 32), "small")
+    yield norm_case(drawn(generator, 3, 6), drawn(generator, 33, 500), "offset")
+    yield norm_case(drawn(generator, 3, 6), drawn(generator, 33, 900), dtype=HALF)
+    yield norm_case(drawn(generator, 3, 6), drawn(generator, 257, 900), "nan")
+
+
+def _scores(generator: torch.Generator) -> Iterator[Case]:
+    for d, regime in ((64, "distinct"), (16, "growing"), (32, "far"), (16, "falling")):
+        size = drawn(generator, 2, 150), drawn(generator, 66, 400)
+        yield score_case(*size, d, regime)
+    yield score_case(drawn(generator, 65, 150), drawn(generator, 2, 60), 128)
+    yield score_case(drawn(generator, 2, 60), drawn(generator, 2, 150), 32, "below")
+
+
 HIDDEN = {
     "gelu": {"hidden": _lengths},
     "add_relu": {"hidden": _halves},
@@ -55,4 +74,6 @@ HIDDEN = {
     "bias_gelu": {"hidden": _tables},
     "gelu_dropout": {"hidden": _dropouts},
     "dropout_replay": {"hidden": _dropouts},
+    "layer_norm_relu_fused": {"hidden": _norms},
+    "attention_score": {"hidden": _scores},
 }
