@@ -8,6 +8,8 @@ from kernelwright.draw.attention import memory_growth, tile_visits
 from kernelwright.draw.banks import bank_map, tile_map
 from kernelwright.draw.bits import cancelled_bits
 from kernelwright.draw.blocking import explore_blocking
+from kernelwright.draw.chain import Chain, chain_of
+from kernelwright.draw.flows import fusion_flows
 from kernelwright.draw.fragments import fragment_map
 from kernelwright.draw.lanes import lane_map
 from kernelwright.draw.launch import LaunchMap, launch_map
@@ -20,6 +22,7 @@ from kernelwright.draw.steps import Steps
 from kernelwright.draw.tile import tile_layout
 
 __all__ = [
+    "Chain",
     "Explorer",
     "LaunchMap",
     "MachineTour",
@@ -27,10 +30,12 @@ __all__ = [
     "access_map",
     "bank_map",
     "cancelled_bits",
+    "chain_of",
     "explore_blocking",
     "explore_stride",
     "explore_tile",
     "fragment_map",
+    "fusion_flows",
     "lane_map",
     "launch_map",
     "machine_tour",
