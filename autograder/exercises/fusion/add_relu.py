@@ -67,7 +67,8 @@ ADD_RELU = Exercise(
     requirements=(
         "The launch has a thread for each eight elements, in blocks of 256; `n` is "
         "any number.",
-        "`x`, `y` and `out` begin at multiples of 16 bytes: a `Pack` is eight halves.",
+        "`x`, `y` and `out` begin at multiples of 16 bytes: a `Pack` is eight halves, "
+        "and `add_relu_all` calls your `add_relu_one` for each.",
         "A NaN stays NaN, as in torch; infinities add as in float.",
         "The machine code loads and stores 128 bits at a time.",
     ),
@@ -89,9 +90,9 @@ ADD_RELU = Exercise(
         "n / 8 packs: the threads below that number take one each. The last n % 8 "
         "elements begin at 8 * (n / 8), one a thread. In add_relu_one widen both with "
         "__half2float, and compare so that NaN goes through.",
-        "`return __float2half(sum < 0.0f ? 0.0f : sum);` A loop over k calls it for "
-        "p.lane[k] and q.lane[k], into p.lane[k]; then "
-        "reinterpret_cast<Pack*>(out)[thread] = p.",
+        "`return __float2half(sum < 0.0f ? 0.0f : sum);` In the kernel, where thread < "
+        "n / 8: load Pack p of x and Pack q of y, and store add_relu_all(p, q) to "
+        "reinterpret_cast<Pack*>(out)[thread]. Then int last = 8 * (n / 8) + thread.",
     ),
     onward="__hadd2 adds two halves in one instruction. Would it change the time?",
     counts=moves(width=16),
