@@ -7,22 +7,29 @@
 Each candidate is compared with a copy of as many bytes in its own round, and ours with
 torch's own (``_peers``). Bytes are what must move: every operand read once, every
 result written once, however often a chain of kernels reads and writes.
+
+Host time is not in it: ``as_called`` has the same chains as a user times them.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
+import kernelwright as kw
 from benchmarks import _command, _peers
-from benchmarks._candidates import Candidate, short
+from benchmarks._candidates import Candidate, Row, short
+from benchmarks._sources import rung
 from solutions import fusion
+from solutions.fusion.layer_norm_relu_fused import layer_norm_relu_fused
 from solutions.layernorm import layer_norm_relu
 
 ROWS, COLUMNS = 16384, 8192
@@ -34,6 +41,7 @@ ROUNDS = 5
 SEED = 20261123
 CUPY = (4096, 1024)
 """Shape at which one source compares its GELU with CuPy's expressions."""
+SOURCES = Path(fusion.__file__).parent
 
 # Lowest ratio to the better peer that is no regression, by device.
 FLOORS: dict[str, dict[str, float]] = {
@@ -82,6 +90,7 @@ class Chain(NamedTuple):
         rows: how many operands are as large as the result; a row of it follows for each
             ``bias``.
         bias: how many are rows.
+        formula: the same by the simplest operations, a kernel each.
     """
 
     name: str
@@ -89,6 +98,7 @@ class Chain(NamedTuple):
     theirs: Function
     rows: int = 1
     bias: int = 0
+    formula: Function | None = None
 
 
 def gelu_dropout(x: torch.Tensor) -> torch.Tensor:
@@ -101,12 +111,24 @@ def norm_relu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor
     return layer_norm_relu(x, w.shape, w, b)
 
 
+def written_out(x: torch.Tensor) -> torch.Tensor:
+    """Take GELU by five operations, as the chapter does."""
+    return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+
+
+def written_out_tanh(x: torch.Tensor) -> torch.Tensor:
+    """Take GELU by tanh's form, in eight operations."""
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + torch.tanh(inner))
+
+
 CHAINS = (
-    Chain("gelu", fusion.gelu, F.gelu),
+    Chain("gelu", fusion.gelu, F.gelu, formula=written_out),
     Chain(
         "gelu_tanh",
         lambda x: fusion.gelu(x, "tanh"),
         lambda x: F.gelu(x, approximate="tanh"),
+        formula=written_out_tanh,
     ),
     Chain("bias_gelu", fusion.bias_gelu, lambda x, b: F.gelu(x + b), 1, 1),
     Chain("add_relu", fusion.add_relu, lambda x, y: F.relu(x + y), 2),
@@ -147,7 +169,16 @@ def measured(options: argparse.Namespace) -> _command.Measured:
     """Time every candidate."""
     rows, copy_gbps = _peers.beside_copies(list(candidates()), ROUNDS)
     _peers.compare_with_torch(rows)
+    compare_with_compiled(rows)
     yield rows, {"copy_gbps": round(copy_gbps, 1)}
+
+
+def compare_with_compiled(rows: Sequence[Row]) -> None:
+    """Add to each of our rows ``of_compile``: torch.compile's time over its own."""
+    times = {row["name"]: row["median_ms"] for row in rows}
+    for row in rows:
+        if f"{row['name']}_compile" in times:
+            row["of_compile"] = times[f"{row['name']}_compile"] / row["median_ms"]
 
 
 def check_values(device: str) -> None:
@@ -163,13 +194,20 @@ def check_values(device: str) -> None:
         near = 8 * torch.finfo(dtype).eps
         torch.testing.assert_close(got, right, rtol=near, atol=near)
         print(f"right on {device}: {chain.name}, {short(dtype)}")
-    for name, count, chain in TEN:
+    for name, count, function in TEN:
         given = tuple(torch.randn(33, 40, device=device) for _ in range(count))
-        right = chain(*(t.double() for t in given))
+        right = function(*(t.double() for t in given))
         torch.testing.assert_close(
-            fusion.fuse(chain)(*given).double(), right, rtol=1e-4, atol=1e-5
+            fusion.fuse(function)(*given).double(), right, rtol=1e-4, atol=1e-5
         )
         print(f"right on {device}: {name}")
+    for name, run, right in rungs_of(24, 512, device):
+        near = 8 * torch.finfo(right.dtype).eps
+        got = run()
+        if name == "gelu_dropout":
+            right = torch.where(got == 0, 0.0, right)
+        torch.testing.assert_close(got, right, rtol=near, atol=near)
+        print(f"right on {device}: rung {name}")
 
 
 def operands(
@@ -185,6 +223,8 @@ def versions_of(chain: Chain) -> Iterator[tuple[str, str, Function]]:
     yield "", f"`{chain.name}`", chain.ours
     yield "_eager", f"torch eager, {chain.name}", chain.theirs
     yield "_compile", f"torch.compile, {chain.name}", _peers.compiled(chain.theirs)
+    if chain.formula:
+        yield "_formula", f"torch eager, {chain.name} written out", chain.formula
 
 
 def candidates() -> Iterator[Candidate]:
@@ -204,25 +244,31 @@ def candidates() -> Iterator[Candidate]:
     yield from scores()
     yield from tens()
     yield from cupy_gelus()
+    yield from rungs()
 
 
 def backwards(dtype: torch.dtype) -> Iterator[Candidate]:
-    """Name the way back through GELU and dropout, by autograd for all."""
-    chain = next(c for c in CHAINS if c.name == "gelu_dropout")
-    for suffix, label, function in versions_of(chain):
-        graphs: list[Any] = []
-        for _ in range(2):
-            (x,) = operands(chain, ROWS, COLUMNS, dtype, "cuda")
-            x = x.requires_grad_()
-            graphs.append((function(x), x, torch.randn_like(x)))
-        yield Candidate(
-            f"gelu_dropout_backward_{short(dtype)}{suffix}",
-            f"{label}, backward, {short(dtype)}",
-            _peers.backward_in_turn(graphs),
-            (),
-            3 * ROWS * COLUMNS * dtype.itemsize,
-            short(dtype),
-        )
+    """Name the way back through two chains, by autograd for all.
+
+    Of GELU and dropout x and the slope are read and a gradient is written; of tanh(x y)
+    three are read and two written.
+    """
+    for name, passes in (("gelu_dropout", 3), ("mul_tanh", 5)):
+        chain = next(c for c in CHAINS if c.name == name)
+        for suffix, label, function in versions_of(chain):
+            graphs: list[Any] = []
+            for _ in range(2):
+                given = operands(chain, ROWS, COLUMNS, dtype, "cuda")
+                given = tuple(t.requires_grad_() for t in given)
+                graphs.append((function(*given), given, torch.randn_like(given[0])))
+            yield Candidate(
+                f"{name}_backward_{short(dtype)}{suffix}",
+                f"{label}, backward, {short(dtype)}",
+                _peers.backward_in_turn(graphs),
+                (),
+                passes * ROWS * COLUMNS * dtype.itemsize,
+                short(dtype),
+            )
 
 
 def _scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
@@ -258,23 +304,87 @@ def tens() -> Iterator[Candidate]:
 
 
 def cupy_gelus() -> Iterator[Candidate]:
-    """Name GELU written as CuPy's expressions, a kernel an operation, and ours."""
+    """Name GELU as CuPy's expressions, a kernel an operation; as one of its kernels."""
     import cupy
 
     x = torch.randn(CUPY, device="cuda")
-    root = (2 / torch.pi) ** 0.5
+    root = math.sqrt(2 / math.pi)
+    fused = cupy.ElementwiseKernel(
+        "float32 a",
+        "float32 out",
+        f"out = 0.5f * a * (1 + tanhf({root}f * (a + 0.044715f * a * a * a)))",
+        "gelu_tanh",
+    )
 
     def expression(x: torch.Tensor) -> Any:
         a = cupy.asarray(x)
         return 0.5 * a * (1 + cupy.tanh(root * (a + 0.044715 * a**3)))
 
-    shape = f"{CUPY[0]} x {CUPY[1]}"
-    for name, label, run in (
-        ("cupy_gelu", "`gelu`", lambda x: fusion.gelu(x, "tanh")),
-        ("cupy_gelu_eager", "CuPy, an operation a kernel", expression),
-        ("cupy_gelu_compile", "torch eager", lambda x: F.gelu(x, approximate="tanh")),
-    ):
-        yield Candidate(name, f"{label}, {shape} float32", run, (x,), 2 * x.nbytes)
+    chain = next(c for c in CHAINS if c.name == "gelu_tanh")
+    shape = f"{CUPY[0]} x {CUPY[1]} float32"
+    todo: list[tuple[str, str, Callable[..., Any]]] = [
+        *(each for each in versions_of(chain) if each[0] != "_formula"),
+        ("_formula", "CuPy's expressions, gelu_tanh", expression),
+        ("_elementwise", "CuPy, a kernel", lambda x: fused(cupy.asarray(x))),
+    ]
+    for suffix, label, run in todo:
+        name, label = f"cupy_gelu{suffix}", f"{label}, {shape}"
+        yield Candidate(name, label, run, (x,), 2 * x.nbytes)
+
+
+# --- the chapter's own kernels ----------------------------------------------------
+
+Run = Callable[[], torch.Tensor]
+_RUNG_LABELS = {
+    "gelu": "one thread an element",
+    "add_relu": "eight halves a thread",
+    "bias_gelu": "four columns a thread, down the rows",
+    "gelu_dropout": "four elements a thread, and their mask",
+    "layer_norm_relu": "Triton, a row a program",
+}
+# What each reads and writes, in passes over the matrix.
+_RUNG_PASSES = {"add_relu": 3}
+
+
+def rungs_of(
+    rows: int, columns: int, device: str
+) -> Iterator[tuple[str, Run, torch.Tensor]]:
+    """Give each rung's launch, and what it should make, by its name."""
+    n = rows * columns
+    x = torch.randn(rows, columns, device=device)
+    out = torch.empty_like(x)
+    w, b = (torch.randn(columns, device=device) for _ in range(2))
+    h, g = x.half(), torch.randn(rows, columns, device=device).half()
+    sums = torch.empty_like(h)
+    across = kw.cdiv(columns, 1024)
+    gelu = rung(SOURCES, "gelu")[kw.cdiv(n, 256), 256]
+    pair = rung(SOURCES, "add_relu")[kw.cdiv(n, 2048), 256]
+    bias = rung(SOURCES, "bias_gelu")[(across, kw.cdiv(rows, 16)), 256]
+    drop = rung(SOURCES, "gelu_dropout")[kw.cdiv(n, 1024), 256]
+
+    def into(out: torch.Tensor, launch: Callable[..., object], *given: Any) -> Run:
+        def run() -> torch.Tensor:
+            launch(*given)
+            return out
+
+        return run
+
+    yield "gelu", into(out, gelu, x, out, n), F.gelu(x)
+    yield "add_relu", into(sums, pair, h, g, sums, n), F.relu(h + g)
+    right = F.gelu(x + b, approximate="tanh")
+    yield "bias_gelu", into(out, bias, x, b, out, rows, columns), right
+    right = F.gelu(x) / (1 - P)
+    yield "gelu_dropout", into(out, drop, x, out, n, SEED, P), right
+    right = F.relu(F.layer_norm(x, w.shape, w, b))
+    yield "layer_norm_relu", lambda: layer_norm_relu_fused(x, w, b, 1e-5), right
+
+
+def rungs() -> Iterator[Candidate]:
+    """Name the rungs: of fp32, but ``add_relu``, which is of fp16."""
+    for name, run, right in rungs_of(ROWS, COLUMNS, "cuda"):
+        moved = _RUNG_PASSES.get(name, 2) * right.nbytes
+        label = f"{_RUNG_LABELS[name]}, {short(right.dtype)}"
+        yield Candidate(f"rung_{name}", label, run, (), moved, short(right.dtype))
 
 
 if __name__ == "__main__":

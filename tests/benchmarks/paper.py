@@ -207,6 +207,11 @@ def _softmax(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(bench, "softmax", lambda x: torch.softmax(x, -1))
 
 
+def _fusion(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
+    chains = (chain._replace(ours=chain.theirs) for chain in bench.CHAINS)
+    patch.setattr(bench, "CHAINS", tuple(chains))
+
+
 def _profiling(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
     for name in ("_clock", "_event_ms", "_queued_ms"):
         patch.setattr(bench, name, lambda *_, **__: 1.0)
@@ -245,6 +250,7 @@ PREPARED: dict[str, Callable[[ModuleType, pytest.MonkeyPatch], None]] = {
     "matmul": _matmul,
     "reduction": _reduction,
     "softmax": _softmax,
+    "fusion": _fusion,
     "profiling": _profiling,
     "flash_attention_triton": _flash_attention_triton,
 }
