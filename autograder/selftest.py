@@ -172,6 +172,12 @@ extern "C" void twice(const int* x, int* out) {
     for (int i = 0; i < 32; i++) out[i] = 2 * x[i];
 }
 """
+_PRINTER = f'''
+def twice(x):
+    out = torch.empty_like(x)
+    kw.cuda.compile("""{SMALLEST}""")["twice"][1, {_N}](x, out)
+    return out
+'''
 _KNOWN = {
     "CUDA C++": _twice(
         f"%%cuda{SMALLEST}",
@@ -186,6 +192,13 @@ _KNOWN = {
         prelude="import torch\nimport triton\nimport triton.language as tl\n",
         counts=moves(),
         structure=(Structure(holds=("triton.jit", "tl.load", "tl.sum")),),
+    ),
+    "CUDA C++ printed by Python": _twice(
+        _PRINTER,
+        prelude="import torch\nimport kernelwright as kw\n"
+        "import kernelwright.expression\n",
+        counts=moves(),
+        structure=(Structure(holds=("kw.cuda",)), Structure(lacks=("DADD",))),
     ),
     "Python": _twice(
         "def twice(x):\n    return 2 * x\n",

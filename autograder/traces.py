@@ -164,7 +164,14 @@ def read_trace(answer: Header) -> Trace:
         _count(answer.get("launches")),
         tuple(_sharing(item) for item in _list(answer.get("sharing"), 500)),
         tuple(clean(note, 500) for note in _list(answer.get("notes", []), 10)),
+        _own(answer.get("own", {})),
     )
+
+
+def _own(item: Any) -> dict[str, float]:
+    if not isinstance(item, dict):
+        raise NoTrace("what else was counted is not an object")
+    return {clean(name, 100): float(_count(item[name])) for name in list(item)[:100]}
 
 
 def _by_block(item: Any) -> dict[str, float]:

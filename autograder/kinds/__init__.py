@@ -6,6 +6,7 @@ from autograder.exercise import Exercise
 from autograder.kinds.circuit import Circuit
 from autograder.kinds.cpp import CppFunction
 from autograder.kinds.cuda import CudaKernel
+from autograder.kinds.cuda_printer import CudaPrinter
 from autograder.kinds.kind import Kind
 from autograder.kinds.python import PythonFunction
 from autograder.kinds.ranks import Ranks
@@ -23,7 +24,10 @@ def kind_of(exercise: Exercise) -> Kind:
     if exercise.entry == "circuit":
         return Circuit()
     # The prelude is the course's: it says what the answers are made of.
-    return TritonFunction() if "import triton" in exercise.prelude else PythonFunction()
+    if "import triton" in exercise.prelude:
+        return TritonFunction()
+    printed = "kernelwright.expression" in exercise.prelude
+    return CudaPrinter() if printed else PythonFunction()
 
 
 __all__ = ["Kind", "kind_of"]

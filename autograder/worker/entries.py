@@ -12,6 +12,7 @@ from autograder.worker.entry import Entry, Given, Made, describe_returned, watch
 from autograder.worker.launches import counted
 from autograder.worker.operations import told
 from autograder.worker.origins import Origins
+from autograder.worker.printed import launches_seen, trace_launches
 from autograder.worker.ranks import Ranks
 from autograder.worker.wire import Header
 
@@ -47,7 +48,11 @@ class Function(Entry):
         """Call it, with its Triton launches counted and torch's operations watched."""
         sizes = (prod(spec["shape"]) for spec in header["outputs"])
         origins = Origins((g.tensor for g in given.placed), sum(sizes))
-        with counted(origins) as seen, watched(header) as operations:
+        with (
+            counted(origins) as seen,
+            watched(header) as operations,
+            launches_seen() as printed,
+        ):
             returned = answer(*given.values)
         _finish(header["device"])
         if header["fills"]:
@@ -56,11 +61,13 @@ class Function(Entry):
         if seen.count:
             origins.returned(made)
         facts = {"launches": seen.count, "origins": origins.trouble}
-        facts |= {"operations": told(operations), "kernels": seen.kernels}
+        facts |= {"operations": told(operations), "kernels": seen.kernels or printed}
         return Made(made, facts, described)
 
     def trace(self, answer: Any, given: Given, header: Header) -> Header:
-        """Call it with its Triton kernels watched in the interpreter."""
+        """Call it with its kernels watched: Triton's in its interpreter, or CUDA's."""
+        if header.get("printed"):
+            return trace_launches(answer, given.values)
         from autograder.worker.guarded_triton import trace_triton
 
         return trace_triton(answer, given.values, given.files)

@@ -41,7 +41,7 @@ def trace_kernel(entry: Any, values: Sequence[Any], header: Header) -> Header:
         "ok": True,
         "launches": 1,
         "by_block": dict(report.by_block),
-        "lines": [_access(a) for a in report.lines[:_MOST_LINES]],
+        "lines": [told_access(a) for a in report.lines[:_MOST_LINES]],
         "problems": [told_problem(p) for p in report.problems[:_MOST_PROBLEMS]],
         # What is scratch memory may be stored as often as one likes.
         "sharing": [
@@ -52,7 +52,8 @@ def trace_kernel(entry: Any, values: Sequence[Any], header: Header) -> Header:
     }
 
 
-def _access(access: LineAccess) -> Header:
+def told_access(access: LineAccess) -> Header:
+    """Tell what a line asked of memory in plain numbers."""
     return {
         "line": access.line,
         "space": access.space,

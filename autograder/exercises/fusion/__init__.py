@@ -5,6 +5,7 @@ from autograder.exercises.fusion.add_relu import ADD_RELU
 from autograder.exercises.fusion.attention_score import ATTENTION_SCORE
 from autograder.exercises.fusion.bias_gelu import BIAS_GELU
 from autograder.exercises.fusion.dropout_replay import DROPOUT_REPLAY
+from autograder.exercises.fusion.fuser import FUSER
 from autograder.exercises.fusion.gelu import GELU
 from autograder.exercises.fusion.gelu_dropout import GELU_DROPOUT
 from autograder.exercises.fusion.layer_norm_relu_fused import LAYER_NORM_RELU_FUSED
@@ -20,4 +21,5 @@ EXERCISES = chapter(
     DROPOUT_REPLAY,
     LAYER_NORM_RELU_FUSED,
     ATTENTION_SCORE,
+    FUSER,
 )

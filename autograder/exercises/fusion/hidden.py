@@ -11,6 +11,7 @@ from autograder.exercise import Case
 from autograder.exercises.fusion.add_relu import halves_case
 from autograder.exercises.fusion.attention_score import score_case
 from autograder.exercises.fusion.bias_gelu import table_case
+from autograder.exercises.fusion.chains import chain_case
 from autograder.exercises.fusion.gelu_dropout import dropout_case
 from autograder.exercises.fusion.layer_norm_relu_fused import norm_case
 from autograder.exercises.fusion.mul_tanh import HALF, product_case
@@ -67,6 +68,23 @@ def _scores(generator: torch.Generator) -> Iterator[Case]:
     yield score_case(drawn(generator, 2, 60), drawn(generator, 2, 150), 32, "below")
 
 
+_CHAINS = (
+    "lambda x, y: (x * y).tanh() - (x * y).tanh() * y.exp() / (1 + x.sigmoid())",
+    "lambda x: x * (1 + (x.exp() + 1).log().tanh()) / 2",
+    "lambda x, y, z: (y - x).relu() + (x * x + y * y + z * z + 1).sqrt()",
+    "lambda x, y: repeat(lambda h: {a} - h * y / (h * h + 1), 5, x)",
+    "lambda x, y: -((x - {a}) * (y + {a}).erf()).sigmoid() / (y * y + {a})",
+    "lambda x, y, z: (z > y) * (x - z) * {a} - (x > 0) / (z.exp() + {a})",
+)
+
+
+def _some_chains(generator: torch.Generator) -> Iterator[Case]:
+    for chain in _CHAINS:
+        # A number that no table of answers has.
+        a = drawn(generator, 1001, 1999) / 1000
+        yield chain_case(drawn(generator, 2, 3000), chain.replace("{a}", str(a)))
+
+
 HIDDEN = {
     "gelu": {"hidden": _lengths},
     "add_relu": {"hidden": _halves},
@@ -76,4 +94,5 @@ HIDDEN = {
     "dropout_replay": {"hidden": _dropouts},
     "layer_norm_relu_fused": {"hidden": _norms},
     "attention_score": {"hidden": _scores},
+    "fuser": {"hidden": _some_chains},
 }
