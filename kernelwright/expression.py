@@ -160,7 +160,7 @@ def differentiable(
         def backward(ctx: Any, grad: torch.Tensor) -> Any:
             return tuple(backward(*map(_ready, (*ctx.saved_tensors, grad))))
 
-    return Step.apply  # type: ignore[no-any-return]
+    return Step.apply
 
 
 def _ready(x: torch.Tensor) -> torch.Tensor:

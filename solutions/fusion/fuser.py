@@ -25,8 +25,7 @@ SPELLED = {
     "relu": "{0} < 0.0f ? 0.0f : {0}", "gt": "{} > {} ? 1.0f : 0.0f",
 }
 
-# An operation's slopes: what each argument's gradient is, for g, that of the
-# operation's result y.
+# The gradient of each argument, for g, the gradient of the result y.
 SLOPES = {
     "add": lambda g, y, a, b: (g, g),
     "mul": lambda g, y, a, b: (g * b, g * a),
@@ -43,13 +42,13 @@ SLOPES |= {
     "sqrt": lambda g, y, a: (0.5 * g / y,),
     "tanh": lambda g, y, a: (g * (1 - y * y),),
     "sigmoid": lambda g, y, a: (g * (y * (1 - y)),),
-    "erf": lambda g, y, a: (1.1283791670955126 * g * (-(a * a)).exp(),),
+    "erf": lambda g, y, a: (2 / torch.pi**0.5 * g * (-(a * a)).exp(),),
 }
 # [/hole]
 
 
 def statements(roots):
-    """Return C++ lines that compute y0, y1, … of x0, x1, …: each node once."""
+    """Return C++ lines for y0, y1, … of x0, x1, …: each node once."""
     names, lines = {}, []
 
     def name_of(node):
@@ -77,41 +76,41 @@ def kernel(name, inputs, roots):
     """Return a kernel's text: void name(x0, x1, …, y0, y1, …, int n)."""
     xs = [f"x{k}" for k in range(inputs)]
     ys = [f"y{k}" for k in range(len(roots))]
-    values = ", ".join([f"float {x}" for x in xs] + [f"float& {y}" for y in ys])
+    values = ", ".join([f"float {x}" for x in xs]
+                       + [f"float& {y}" for y in ys])
     arrays = ", ".join([f"const float* {x}" for x in xs]
                        + [f"float* {y}" for y in ys])
-    element = "\n    ".join(statements(roots))
+
+    def call(of):
+        """Return a call for one element: of="[i]" gives it x0[i], …."""
+        return f"{name}_one({', '.join(v + of for v in xs + ys)});"
+
+    body = ""  # the kernel's lines
     # [hole]
-    loads = "\n        ".join(f"float4 {x}_ = ((const float4*)({x} + i))[0];"
-                              for x in xs)
-    made = "\n        ".join(f"float4 {y}_;" for y in ys)
-    four = "\n        ".join(
-        f"{name}_of({', '.join(f'{v}_.{lane}' for v in xs + ys)});"
-        for lane in "xyzw")
-    stores = "\n        ".join(f"((float4*)({y} + i))[0] = {y}_;" for y in ys)
-    one = ", ".join(f"{v}[i]" for v in xs + ys)
-    body = f"""
-    int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
-    if (i + 3 < n) {{
-        {loads}
-        {made}
-        {four}
-        {stores}
-        return;
-    }}
-    for (; i < n; i++) {name}_of({one});"""
+    body = "\n    ".join([
+        "int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);",
+        "if (i + 3 < n) {",
+        *[f"float4 {x}_ = *(const float4*)({x} + i);" for x in xs],
+        *[f"float4 {y}_;" for y in ys],
+        *[call(f"_.{lane}") for lane in "xyzw"],
+        *[f"*(float4*)({y} + i) = {y}_;" for y in ys],
+        "} else {",
+        f"for (; i < n; i++) {call('[i]')}",
+        "}"])
     # [/hole]
+    element = "\n    ".join(statements(roots))
     return f"""
-__device__ void {name}_of({values}) {{
+__device__ void {name}_one({values}) {{
     {element}
 }}
-__global__ void {name}({arrays}, int n) {{{body}
+__global__ void {name}({arrays}, int n) {{
+    {body}
 }}
 """
 
 
 def slopes(root, inputs):
-    """Return each input's gradient; root's own is the input behind the last."""
+    """Return each input's gradient; root's own is one more input."""
     found = {root: Node("input", value=inputs)}
     # [hole]
     for node in reversed(in_order(root)):

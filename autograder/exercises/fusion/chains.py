@@ -54,7 +54,8 @@ class Shaken:
     def _passed(self, given: Any) -> torch.Tensor:
         """Return the same numbers, whose gradient on this way is off."""
         if not isinstance(given, Shaken):  # a constant, which is rounded to a float
-            return given * (1.0 + self._off(self.value))
+            rounded: torch.Tensor = given * (1.0 + self._off(self.value))
+            return rounded
         x: torch.Tensor = given.value
         return x + (x - x.detach()) * self._off(x)
 
@@ -75,10 +76,10 @@ def _operators() -> None:
     for name in ("add", "sub", "mul", "truediv"):
         function = getattr(operator, name)
 
-        def plain(a: Any, b: Any, f: Any = function) -> Shaken:
+        def plain(a: Shaken, b: Any, f: Any = function) -> Shaken:
             return a.made(f, a, b)
 
-        def turned(a: Any, b: Any, f: Any = function) -> Shaken:
+        def turned(a: Shaken, b: Any, f: Any = function) -> Shaken:
             return a.made(f, b, a)
 
         setattr(Shaken, f"__{name}__", plain)

@@ -13,7 +13,7 @@ from autograder.exercises.fusion.chains import (
 from autograder.exercises.fusion.shared import IN_DOUBLE, TIMED
 from autograder.totals import moves
 
-_DEEP = 7
+_DEEP = 4
 # An input is read by forward and by backward; the gradient by backward alone.
 _READS = {"x": 2, "y": 2, "z": 2}
 
@@ -37,8 +37,9 @@ FUSER = Exercise(
         "`statements`: `const float t0 = …;` for each operation, once, however often "
         "it is used. An input's name is `x` and its `value`; a constant is its "
         "`value`, written as a float.",
-        "`kernel`: element i of every array by a thread that owns `PACK` elements; "
-        "each array is gone over once. `n` need be no multiple of `PACK`.",
+        "`kernel`: the lines of a kernel whose threads own `PACK` elements each, any "
+        "`n`; each array is gone over once. With `PACK = 1` two lines do; 4 is for "
+        "speed.",
         "`SLOPES`: one line an operation, nine of them. `slopes`: from the result "
         "back; the gradient of what is used twice is the sum.",
         "Backward reads the inputs and the gradient, keeps nothing of forward's, and "
@@ -68,11 +69,11 @@ FUSER = Exercise(
         "first (they append their lines before yours), format SPELLED[node.op] with "
         "the names, append the line. slopes: for node in reversed(in_order(root)), "
         "SLOPES[node.op](found[node], node, *node.arguments) are the parts.",
-        "kernel: int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) "
-        'forward_of(x0[i], y0[i]);, with ", ".join(f"{v}[i]" for v in xs + ys) '
-        "between the brackets. For PACK = 4: float4 x0_ = ((const float4*)(x0 + i))[0] "
-        "where i + 3 < n, four calls with x0_.x to x0_.w, one store; behind it a loop "
-        "for what is left.",
+        'kernel, with PACK = 1: body = f"int i = blockIdx.x * blockDim.x + '
+        "threadIdx.x; if (i < n) {call('[i]')}\". With PACK = 4: where i + 3 < n, "
+        "float4 x0_ = *(const float4*)(x0 + i); for each x, float4 y0_; for each y, "
+        "call('_.x') to call('_.w'), *(float4*)(y0 + i) = y0_;; else a loop over what "
+        "is left.",
     ),
     onward="Fold x * 1.0 and x + 0.0 away, add maximum and where, print fp16: the "
     "package's fuse is this, with every wish fulfilled. Is yours as fast?",
