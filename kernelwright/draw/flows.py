@@ -14,12 +14,12 @@ from kernelwright.draw.steps import Frame, Steps
 from kernelwright.errors import ArgumentError
 
 _MOST = 14  # operations that can still be read in one picture
-_WIDTH = 620.0
-_LABEL, _BOX, _BOX_RIGHT = 118.0, 172.0, 448.0  # where labels end, kernels begin, end
+_WIDTH = 492.0
+_LABEL, _BOX, _BOX_RIGHT = 108.0, 148.0, 344.0  # where labels end, kernels begin, end
 _TOP, _SLOT, _PAD = 40.0, 17.0, 12.0
 _THICK = 30.0  # of the widest kernel's flows, on its one side
 _BARS = 92.0  # the chart of totals, below
-_LETTERS = 34  # of an operation, in its box
+_LETTERS, _NAME = 27, 8  # that an operation in its box has room for; a tensor's name
 
 
 def fusion_flows(function: Callable[..., Any], *tensors: torch.Tensor) -> Steps:
@@ -54,6 +54,8 @@ def fusion_flows(function: Callable[..., Any], *tensors: torch.Tensor) -> Steps:
         layout.height,
         "Fused",
         _caption(chain),
+        wide=False,
+        narrow=True,
     )
 
 
@@ -87,6 +89,10 @@ def _words(kernels: Sequence[Kernel], eager: Sequence[Kernel], at: int) -> str:
 
 def _total(kernels: Sequence[Kernel]) -> int:
     return sum(kernel.nbytes for kernel in kernels)
+
+
+def _short(text: str, letters: int) -> str:
+    return text if len(text) <= letters else text[: letters - 1] + "…"
 
 
 class _Layout:
@@ -196,10 +202,7 @@ class _Layout:
         middle = (_BOX + _BOX_RIGHT) / 2
         for offset, each in enumerate(kernel.operations):
             y = (self._tops[row + offset] + self._tops[row + offset + 1]) / 2 + 4
-            text = each.text
-            if len(text) > _LETTERS:
-                text = text[: _LETTERS - 1] + "…"
-            parts.append(palette.text(middle, y, text))
+            parts.append(palette.text(middle, y, _short(each.text, _LETTERS)))
         return "".join(parts)
 
     def _flows(
@@ -223,7 +226,7 @@ class _Layout:
             f"M{outer:g} {y - half:g}H{inner - tip:g}L{inner:g} {y:g}"
             f"L{inner - tip:g} {y + half:g}H{outer:g}z"
         )
-        said = f"{value.name}, {size(value.nbytes)}"
+        said = f"{_short(value.name, _NAME)}, {size(value.nbytes)}"
         at = _LABEL if reads else _WIDTH - _LABEL
         anchor = "end" if reads else "start"
         return (

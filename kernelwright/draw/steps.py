@@ -21,6 +21,7 @@ _SAID = 4  # frames that a terminal shows in words
 STYLE = f"""
 .kw-steps {{ margin: .5rem 0; max-width: 46rem; color: {palette.INK}; }}
 .kw-steps svg {{ width: 100%; height: auto; display: block; }}
+.kw-steps svg.kw-narrow {{ max-width: 33rem; }}
 .kw-steps text {{ fill: {palette.INK}; font: 13px system-ui, sans-serif;
   text-anchor: middle; }}
 .kw-steps .kw-head {{ fill: {palette.MUTED}; font-size: 18px; text-anchor: start; }}
@@ -127,6 +128,7 @@ class Steps:
         trail: so does each frame those before it, faintly, but not the first: for
             frames that have an order in time. An overview has one.
         wide: on a phone the picture keeps a size that can be read, and scrolls.
+        narrow: on a wide page the picture does not grow to the page's width.
     """
 
     frames: Sequence[Frame]
@@ -138,6 +140,7 @@ class Steps:
     overview: bool = False
     trail: bool = False
     wide: bool = True
+    narrow: bool = False
 
     def __str__(self) -> str:
         words = [frame.words for frame in self.frames[:_SAID]]
@@ -152,6 +155,7 @@ class Steps:
         """Return the picture alone, with one frame shown."""
         title = palette.unique("kw-title")
         wide = ' class="kw-wide"' if self.wide else ""
+        wide = ' class="kw-narrow"' if self.narrow else wide
         drawn = []
         for number, frame in enumerate(self.frames):
             kind = self._kind(number, shown)
