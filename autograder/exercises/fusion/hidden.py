@@ -72,7 +72,7 @@ _CHAINS = (
     "lambda x, y: (x * y).tanh() - (x * y).tanh() * y.exp() / (1 + x.sigmoid())",
     "lambda x: x * (1 + (x.exp() + 1).log().tanh()) / 2",
     "lambda x, y, z: (y - x).relu() + (x * x + y * y + z * z + 1).sqrt()",
-    "lambda x, y: repeat(lambda h: {a} - h * y / (h * h + 1), 5, x)",
+    "lambda x, y: repeat(lambda h: {a} - h * y / (h * h + 1), 2, x)",
     "lambda x, y: -((x - {a}) * (y + {a}).erf()).sigmoid() / (y * y + {a})",
     "lambda x, y, z: (z > y) * (x - z) * {a} - (x > 0) / (z.exp() + {a})",
 )
