@@ -58,6 +58,7 @@ def _norms(generator: torch.Generator) -> Iterator[Case]:
     yield norm_case(drawn(generator, 3, 6), drawn(generator, 33, 500), "offset")
     yield norm_case(drawn(generator, 3, 6), drawn(generator, 33, 900), dtype=HALF)
     yield norm_case(drawn(generator, 3, 6), drawn(generator, 257, 900), "nan")
+    yield norm_case(1, 1)
 
 
 def _scores(generator: torch.Generator) -> Iterator[Case]:
