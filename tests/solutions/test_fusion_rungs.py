@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import kernelwright as kw
 from autograder.exercises.fusion.philox import philox, uniform
 from solutions.fusion import source
-from solutions.fusion.mul_tanh import mul_tanh
+from solutions.fusion.mul_tanh_triton import mul_tanh
 
 SOURCES = Path(source.__file__).parent
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

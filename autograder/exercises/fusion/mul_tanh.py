@@ -94,7 +94,7 @@ MUL_TANH = Exercise(
     language="python",
     entry="function",
     name="mul_tanh",
-    source="solutions/fusion/mul_tanh.py",
+    source="solutions/fusion/mul_tanh_triton.py",
     goal="Make `tanh(x * y)` one kernel in Triton, and its gradients one more, as a "
     "`torch.autograd.Function`.",
     requirements=(
