@@ -30,6 +30,7 @@ from benchmarks._candidates import Candidate, Row, short
 from benchmarks._sources import rung
 from solutions import fusion
 from solutions.fusion.layer_norm_relu_fused import layer_norm_relu_fused
+from solutions.fusion.mul_tanh_triton import mul_tanh as mul_tanh_triton
 from solutions.layernorm import layer_norm_relu
 
 ROWS, COLUMNS = 16384, 8192
@@ -338,12 +339,13 @@ Run = Callable[[], torch.Tensor]
 _RUNG_LABELS = {
     "gelu": "one thread an element",
     "add_relu": "eight halves a thread",
+    "mul_tanh": "Triton, 1,024 elements a program",
     "bias_gelu": "four columns a thread, down the rows",
     "gelu_dropout": "four elements a thread, and their mask",
     "layer_norm_relu": "Triton, a row a program",
 }
 # What each reads and writes, in passes over the matrix.
-_RUNG_PASSES = {"add_relu": 3}
+_RUNG_PASSES = {"add_relu": 3, "mul_tanh": 3}
 
 
 def rungs_of(
@@ -371,6 +373,8 @@ def rungs_of(
 
     yield "gelu", into(out, gelu, x, out, n), F.gelu(x)
     yield "add_relu", into(sums, pair, h, g, sums, n), F.relu(h + g)
+    y = torch.randn_like(x)
+    yield "mul_tanh", lambda: mul_tanh_triton(x, y), torch.tanh(x * y)
     right = F.gelu(x + b, approximate="tanh")
     yield "bias_gelu", into(out, bias, x, b, out, rows, columns), right
     right = F.gelu(x) / (1 - P)
