@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from kernelwright.expression import FUNCTIONS, Node, in_order, traced
-from solutions.fusion.attention_score import attention_score
+from solutions.fusion.attention_score_triton import attention_score
 from solutions.fusion.fuser import SLOPES, SPELLED, fuse, kernel, slopes, statements
 from solutions.fusion.layer_norm_relu_fused import layer_norm_relu_fused
 

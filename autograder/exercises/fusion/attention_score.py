@@ -103,7 +103,7 @@ ATTENTION_SCORE = Exercise(
     language="python",
     entry="function",
     name="attention_score",
-    source="solutions/fusion/attention_score.py",
+    source="solutions/fusion/attention_score_triton.py",
     goal="Make `softmax(scale * q @ k.T)` in one Triton kernel that writes each weight "
     "once, and reads no score back: the second walk over the keys computes them again.",
     requirements=(
