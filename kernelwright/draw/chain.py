@@ -118,7 +118,7 @@ class Chain:
         rows = [(k.operations[0].text, k.nbytes) for k in self.fused(1)]
         rows.append((f"{self.launches} launches", self.nbytes))
         rows.append(("fused, 1 launch", self.fused_nbytes))
-        return "\n".join(f"{said:<40}{size(moved):>10}" for said, moved in rows)
+        return "\n".join(f"{said:<27}{size(moved):>10}" for said, moved in rows)
 
     __repr__ = __str__
 
