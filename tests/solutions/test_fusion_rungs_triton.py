@@ -27,7 +27,7 @@ CHAINS: list[Callable[..., Any]] = [
     lambda x, y: (x * y).tanh() + (x * y).tanh() * y,
     lambda x, y: x / (y * y + 0.5) - 1 / (1 + x.exp()),
     lambda x, y: -(x - y).relu() * 3 + y.relu(),
-    lambda x, y: (x > y) * x + (y > 0.25) * (y - x),
+    lambda x, y: (x > y) * x + (x * y > 0.25) * (y - x),
     lambda x, y: (x * x + y * y + 1).log() - (x * x + 2).sqrt(),
     lambda x, y: 3 - x,
     lambda x, y, z: (x * y).sigmoid() * z.tanh() / (1 + z * z),

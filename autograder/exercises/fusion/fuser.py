@@ -41,7 +41,8 @@ FUSER = Exercise(
         "`n`; each array is gone over once. With `PACK = 1` two lines do; 4 is for "
         "speed.",
         "`SLOPES`: one line an operation, nine of them. `slopes`: from the result "
-        "back; the gradient of what is used twice is the sum.",
+        "back; the gradient of what is used twice is the sum. What only a comparison "
+        "uses has none.",
         "Backward reads the inputs and the gradient, keeps nothing of forward's, and "
         "writes all gradients in one kernel.",
     ),
@@ -56,7 +57,7 @@ FUSER = Exercise(
             257,
             "lambda x, y: ((x * x + 1).sqrt() - (y * y + 2).log()) * x.erf() - y.exp()",
         ),
-        chain_case(6, "lambda x, y, z: -(x - y).relu() + (x > y) * y * 3"),
+        chain_case(6, "lambda x, y, z: -(x - y).relu() + (x * y > 0.1) * y * 3"),
         chain_case(1, "lambda x: x"),
         chain_case(0, "lambda x: x"),
     ),
