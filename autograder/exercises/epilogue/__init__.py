@@ -1,6 +1,11 @@
-"""Epilogues: its exercises."""
+"""Chapter 12: what is done to a product's sums before they leave the registers."""
 
 from autograder.exercises import chapter
-from autograder.exercises.epilogue.epilogue import EPILOGUE
+from autograder.exercises.epilogue.linear_gelu import LINEAR_GELU
+from autograder.exercises.epilogue.mlp_fused import MLP_FUSED
 
-EXERCISES = chapter(__name__, EPILOGUE)
+EXERCISES = chapter(
+    __name__,
+    LINEAR_GELU,
+    MLP_FUSED,
+)

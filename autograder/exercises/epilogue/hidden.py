@@ -1,4 +1,4 @@
-"""Hidden cases: awkward lengths, drawn from the secret seed."""
+"""What a release of chapter 12 leaves out: hidden cases, drawn from the secret seed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ from collections.abc import Iterator
 
 import torch
 
-from autograder.drawing import drawn, vector_case
+from autograder.drawing import drawn
 from autograder.exercise import Case
+from autograder.exercises.epilogue.mlp_fused import mlp_case
+from autograder.exercises.epilogue.shared import linear_case
 
 
-def _lengths(generator: torch.Generator) -> Iterator[Case]:
-    for regime in ("distinct", "special"):
-        yield vector_case(drawn(generator, 2, 64), regime)
-        yield vector_case(256 * drawn(generator, 1, 8) + 1, regime)
+def _tiles(generator: torch.Generator) -> Iterator[Case]:
+    yield linear_case(128, 256, 64 * drawn(generator, 1, 4))
+    yield linear_case(256, 128, 64, "cold")
+    yield linear_case(128, 128, 64 * drawn(generator, 1, 3), "special")
 
 
-HIDDEN = {"epilogue": {"hidden": _lengths}}
+def _layers(generator: torch.Generator) -> Iterator[Case]:
+    yield mlp_case(drawn(generator, 65, 150), 128, drawn(generator, 130, 190))
+    yield mlp_case(drawn(generator, 2, 63), drawn(generator, 17, 60), 64, "cold")
+    yield mlp_case(drawn(generator, 2, 63), 16, drawn(generator, 2, 60), "offset")
+
+
+HIDDEN = {
+    "linear_gelu": {"hidden": _tiles},
+    "mlp_fused": {"hidden": _layers},
+}

@@ -5,6 +5,7 @@
 //   kw::copy_tile_async<128, 64>(tile, corner, pitch, place);  // cp.async, not committed
 //   kw::copy_tile<128, 64, 256>(…)          // by 256 threads; 128 if it is not said
 //   kw::multiply_tiles(sum, left, right);   // 128 x 64 by 64 x 128 halves, swizzled
+//   kw::multiply_rows(sum, left, right);    // left rightᵀ: both have rows of 64 along k
 //   kw::store_tile(corner, sum, pitch);     // 128 x 128 sums to floats, or with
 //   kw::store_tile<4>(corner, sum, pitch);  // four warps side by side, 256 columns
 //
@@ -96,6 +97,41 @@ __device__ __forceinline__ void multiply_tiles(float (&sum)[4][8][4], const T* l
         for (int i = 0; i < 4; ++i)
 #pragma unroll
             for (int j = 0; j < 8; ++j) {
+                unsigned pair[2] = {y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]};
+                mma_sync<T>(sum[i][j], x[i], pair, sum[i][j] KW_LINE);
+            }
+    }
+}
+
+// left rightᵀ of tiles that both have rows of 64 along k, swizzled: x and the weight of a
+// linear layer. A warp makes 16 DOWN x 8 WIDE sums, ACROSS warps side by side.
+template <int ACROSS = 2, class T, int DOWN, int WIDE>
+__device__ __forceinline__ void multiply_rows(float (&sum)[DOWN][WIDE][4],
+                                              const T* left,
+                                              const T* right KW_LINE_PARAMETER) {
+    static_assert(WIDE % 2 == 0, "one ldmatrix brings two fragments of right");
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int row = warp / ACROSS * 16 * DOWN + lane % 16;
+    int column = warp % ACROSS * 8 * WIDE + lane / 16 * 8 + lane % 8;
+    constexpr int bytes = sizeof(T);
+    Shared from_left = shared_address(left), from_right = shared_address(right);
+#pragma unroll
+    for (int k = 0; k < 64; k += 16) {
+        unsigned x[DOWN][4], y[WIDE / 2][4];
+#pragma unroll
+        for (int i = 0; i < DOWN; ++i) {
+            int at = swizzled(row + 16 * i, k + lane / 16 * 8, 64);
+            ldmatrix(x[i], from_left + bytes * at KW_LINE);
+        }
+#pragma unroll
+        for (int j = 0; j < WIDE / 2; ++j) {
+            int at = swizzled(column + 16 * j, k + lane / 8 % 2 * 8, 64);
+            ldmatrix(y[j], from_right + bytes * at KW_LINE);
+        }
+#pragma unroll
+        for (int i = 0; i < DOWN; ++i)
+#pragma unroll
+            for (int j = 0; j < WIDE; ++j) {
                 unsigned pair[2] = {y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]};
                 mma_sync<T>(sum[i][j], x[i], pair, sum[i][j] KW_LINE);
             }
