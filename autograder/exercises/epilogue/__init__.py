@@ -1,6 +1,7 @@
 """Chapter 12: what is done to a product's sums before they leave the registers."""
 
 from autograder.exercises import chapter
+from autograder.exercises.epilogue.conv_bias_act import CONV_BIAS_ACT
 from autograder.exercises.epilogue.linear_gelu import LINEAR_GELU
 from autograder.exercises.epilogue.mlp_fused import MLP_FUSED
 
@@ -8,4 +9,5 @@ EXERCISES = chapter(
     __name__,
     LINEAR_GELU,
     MLP_FUSED,
+    CONV_BIAS_ACT,
 )

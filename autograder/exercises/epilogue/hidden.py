@@ -8,6 +8,7 @@ import torch
 
 from autograder.drawing import drawn
 from autograder.exercise import Case
+from autograder.exercises.epilogue.conv_bias_act import conv_case
 from autograder.exercises.epilogue.mlp_fused import mlp_case
 from autograder.exercises.epilogue.shared import linear_case
 
@@ -24,7 +25,16 @@ def _layers(generator: torch.Generator) -> Iterator[Case]:
     yield mlp_case(drawn(generator, 2, 63), 16, drawn(generator, 2, 60), "offset")
 
 
+def _images(generator: torch.Generator) -> Iterator[Case]:
+    for stride, padding in ((1, 1), (2, 0), (2, 2)):
+        image = 2, drawn(generator, 5, 10), drawn(generator, 5, 10)
+        taps = drawn(generator, 1, 5), drawn(generator, 1, 5)
+        yield conv_case(image, (16 * drawn(generator, 1, 4), 24), taps, stride, padding)
+    yield conv_case((1, 12, 12), (16, 136))
+
+
 HIDDEN = {
     "linear_gelu": {"hidden": _tiles},
     "mlp_fused": {"hidden": _layers},
+    "conv_bias_act": {"hidden": _images},
 }
