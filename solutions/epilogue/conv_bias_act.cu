@@ -6,7 +6,8 @@
 
 // x (batch, height, width, channels), weight (out_channels, r, s, channels).
 struct Shape {
-    int batch, height, width, channels, out_channels, r, s, stride, padding;
+    int batch, height, width, channels, out_channels, r, s, stride,
+        padding;
     __device__ int out_height() const {
         return (height + 2 * padding - r) / stride + 1;
     }
@@ -38,8 +39,8 @@ __device__ const __half* source(const __half* x, int pixel, int k,
 }
 
 // Copies eight halves to (row, column) of a tile; zeros where from is nullptr.
-__device__ void bring(__half* tile, int row, int column, const __half* from,
-                      const __half* any) {
+__device__ void bring(__half* tile, int row, int column,
+                      const __half* from, const __half* any) {
     __half* to = tile + kw::swizzled(row, column, 64);
     kw::cp_async<16>(to, from ? from : any, from != nullptr);
 }
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(128)
                   int width, int channels, int out_channels, int r, int s,
                   int stride, int padding) {
     __shared__ __align__(128) __half left[128 * 64], right[64 * 64];
-    Shape of = {batch, height, width, channels, out_channels,
+    Shape of = {batch, height, width,  channels, out_channels,
                 r,     s,      stride, padding};
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int pixel = blockIdx.y * 128, channel = blockIdx.x * 64;
@@ -76,7 +77,8 @@ __global__ void __launch_bounds__(128)
     for (int j = 0; j < 4; ++j) {
         int c = channel + warp % 2 * 32 + 8 * j + lane % 4 * 2;
         if (c >= out_channels) continue;
-        float2 b = __half22float2(*reinterpret_cast<const half2*>(bias + c));
+        float2 b =
+            __half22float2(*reinterpret_cast<const half2*>(bias + c));
         for (int i = 0; i < 4; ++i) {
             for (int h = 0; h < 2; ++h) {
                 int p = pixel + warp / 2 * 64 + 16 * i + 8 * h + lane / 4;

@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(128, 2)
     column += warp % 2 * 64 + lane % 4 * 2;
     for (int j = 0; j < 8; ++j) {
         int c = column + 8 * j;
-        float2 b = __half22float2(*reinterpret_cast<const half2*>(bias + c));
+        float2 b =
+            __half22float2(*reinterpret_cast<const half2*>(bias + c));
         for (int i = 0; i < 4; ++i) {
             for (int h = 0; h < 2; ++h) {
                 int r = row + 16 * i + 8 * h;

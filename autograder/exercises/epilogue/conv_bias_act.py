@@ -155,8 +155,8 @@ CONV_BIAS_ACT = Exercise(
         "Two questions, one after the other. Which image, row and column of the result "
         "is `pixel`? And which row and column of the filter, and which channel, is k? "
         "Division and remainder answer both.",
-        "Row of x: the result's row * stride - padding + the filter's row; the same for "
-        "the column. Test each against its own side of the image, before they become "
+        "Row of x: the result's row * stride - padding + the filter's row; columns "
+        "likewise. Test each against its own side of the image, before they become "
         "one index. channels are a multiple of 16, so eight elements share a place of "
         "the filter.",
         "place = k / channels, channel = k % channels; row = down * stride - padding + "
@@ -186,6 +186,5 @@ CONV_BIAS_ACT = Exercise(
             "products, and no double (DADD, DMUL, DFMA).",
         ),
     ),
-    repeats=(),
     shares={"correct": 0.6, "counts": 0.4, "speed": 0.0},
 )

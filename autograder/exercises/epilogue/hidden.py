@@ -11,6 +11,7 @@ from autograder.exercise import Case
 from autograder.exercises.epilogue.conv_bias_act import conv_case
 from autograder.exercises.epilogue.mlp_fused import mlp_case
 from autograder.exercises.epilogue.shared import linear_case
+from autograder.exercises.epilogue.wrong_halo import halo_case
 
 
 def _tiles(generator: torch.Generator) -> Iterator[Case]:
@@ -33,8 +34,23 @@ def _images(generator: torch.Generator) -> Iterator[Case]:
     yield conv_case((1, 12, 12), (16, 136))
 
 
+def _rims(generator: torch.Generator) -> Iterator[Case]:
+    for images, channels in ((1, 1), (2, 3), (3, 8)):
+        size = drawn(generator, 2, 12), drawn(generator, 2, 12)
+        yield halo_case(images, *size, channels)
+    yield halo_case(2, drawn(generator, 2, 9), 1, 3)
+
+
+def _sizes(generator: torch.Generator) -> Iterator[Case]:
+    yield linear_case(*(drawn(generator, 129, 200) for _ in range(3)))
+    yield linear_case(drawn(generator, 2, 99), drawn(generator, 2, 99), 77, "cold")
+    yield linear_case(drawn(generator, 1030, 1200), 20, 30)
+
+
 HIDDEN = {
     "linear_gelu": {"hidden": _tiles},
     "mlp_fused": {"hidden": _layers},
     "conv_bias_act": {"hidden": _images},
+    "wrong_halo": {"hidden": _rims},
+    "linear_gelu_fast": {"hidden": _sizes},
 }

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from autograder.exercise import Case, Count, Exercise, Launch, Output, Problem, Structure
+from autograder.exercise import (
+    Case,
+    Count,
+    Exercise,
+    Launch,
+    Output,
+    Problem,
+    Structure,
+)
 from autograder.exercises.epilogue.shared import (
     LINEAR_TOLERANCE,
     draw_layer,

@@ -1,7 +1,7 @@
 """Two layers in one kernel: the hidden layer is made a tile at a time, never stored.
 
-**Tolerance.** Beside what shared.py says of one layer, each of the hidden layer's values
-is rounded to 16 bits for the second product: by up to half an eps of itself, 0.4 in the
+**Tolerance.** Beside what shared.py says of one layer, each of the hidden values is
+rounded to 16 bits for the second product: by up to half an eps of itself, 0.4 in the
 mean square. Such errors have either sign, so a sum of them is off by eps16 times 0.4 of
 the root of the sum of squares; four standard deviations and more are allowed, twice
 that root. What fp32 adds is the first layer's error times |w2|, and the second's own.
@@ -126,7 +126,7 @@ MLP_FUSED = Exercise(
     "less than writing and reading the hidden layer?",
     counts=(
         # Two programs.
-        Count("bytes", "global", "load", passes={n: 2 for n in _NAMES[1:]}),
+        Count("bytes", "global", "load", passes=dict.fromkeys(_NAMES[1:], 2)),
         Count("bytes", "global", "store"),
         Count("writers", "global", "store", ideal=1, times=1),
     ),
