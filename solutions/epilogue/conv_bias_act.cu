@@ -4,10 +4,11 @@
 // [exercise:conv_bias_act]
 #include <kw/tiles.cuh>
 
-// x (batch, height, width, channels), weight (out_channels, r, s, channels).
+// x (batch, height, width, channels),
+// weight (out_channels, r, s, channels).
 struct Shape {
-    int batch, height, width, channels, out_channels, r, s, stride,
-        padding;
+    int batch, height, width, channels, out_channels, r, s;
+    int stride, padding;
     __device__ int out_height() const {
         return (height + 2 * padding - r) / stride + 1;
     }
@@ -23,29 +24,32 @@ struct Shape {
 // Where elements k to k + 7 of row `pixel` begin in x; nullptr: zeros.
 __device__ const __half* source(const __half* x, int pixel, int k,
                                 Shape of) {
+    const __half* found = nullptr;
     // [hole]
-    if (pixel >= of.pixels() || k >= of.k()) return nullptr;
     int channel = k % of.channels, place = k / of.channels;
     int across = pixel % of.out_width(), down = pixel / of.out_width();
     int image = down / of.out_height();
     down %= of.out_height();
     int row = down * of.stride - of.padding + place / of.s;
     int column = across * of.stride - of.padding + place % of.s;
-    if (row < 0 || row >= of.height) return nullptr;
-    if (column < 0 || column >= of.width) return nullptr;
-    int at = (image * of.height + row) * of.width + column;
-    return x + at * of.channels + channel;
+    bool inside = row >= 0 && row < of.height;
+    inside = inside && column >= 0 && column < of.width;
+    if (inside && pixel < of.pixels() && k < of.k()) {
+        int at = (image * of.height + row) * of.width + column;
+        found = x + at * of.channels + channel;
+    }
     // [/hole]
+    return found;
 }
 
-// Copies eight halves to (row, column) of a tile; zeros where from is nullptr.
+// Copies eight halves to (row, column) of a tile; zeros from nullptr.
 __device__ void bring(__half* tile, int row, int column,
                       const __half* from, const __half* any) {
     __half* to = tile + kw::swizzled(row, column, 64);
     kw::cp_async<16>(to, from ? from : any, from != nullptr);
 }
 
-// Launch: grid (out_channels / 64 and pixels / 128, rounded up), block 128.
+// Launch: grid (out_channels / 64, pixels / 128), rounded up; block 128.
 __global__ void __launch_bounds__(128)
     conv_bias_act(const __half* x, const __half* weight,
                   const __half* bias, __half* out, int batch, int height,

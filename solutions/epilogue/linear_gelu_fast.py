@@ -56,10 +56,10 @@ def fast_kernel(x_ptr, w_ptr, b_ptr, out_ptr, m, n, k,
                     mask=here[:, None], other=0.0)
         acc = tl.dot(x, w, acc)
     b = tl.load(b_ptr + columns, mask=columns < n, other=0.0)
-    z = acc + b[None, :].to(tl.float32)
+    z = acc + b[None, :]
     out = 0.5 * z * (1 + tl.erf(z * 0.7071067811865476))
     tl.store(out_ptr + rows.to(tl.int64)[:, None] * n + columns[None, :],
-             out.to(out_ptr.dtype.element_ty),
+             out.to(b.dtype),
              mask=(rows[:, None] < m) & (columns[None, :] < n))
     # [/hole]
 
