@@ -39,6 +39,7 @@ _REGIMES = {
     "distinct": "normal values",
     "offset": "biases far larger than the products",
     "cold": "most hidden sums below zero",
+    "undone": "sums that grow and fall again",
     "special": "NaN and Inf among them",
 }
 
@@ -54,6 +55,8 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     x, w1, b1 = draw_layer(rows, d, hidden, case, generator)
     plain = Case(case.name, case.sizes, "distinct", case.dtype)
     _, w2, b2 = draw_layer(0, hidden, d, plain, generator)
+    if case.regime == "undone":
+        w2 += (torch.arange(hidden) < hidden // 2) * 2 - 1
     return Problem(
         {"x": x, "w1": w1, "b1": b1, "w2": w2, "b2": b2},
         {"out": Output((rows, d), case.dtype)},
@@ -107,6 +110,7 @@ MLP_FUSED = Exercise(
         mlp_case(100, 48, 150),
         mlp_case(65, 33, 63, "cold"),
         mlp_case(70, 128, 65, "offset"),
+        mlp_case(20, 16, 700, "undone"),
         mlp_case(1, 1, 1),
         mlp_case(3, 20, 200, "special"),
     ),
