@@ -42,7 +42,8 @@ def _rims(generator: torch.Generator) -> Iterator[Case]:
 
 
 def _sizes(generator: torch.Generator) -> Iterator[Case]:
-    yield linear_case(*(drawn(generator, 129, 200) for _ in range(3)))
+    m, n, k = (drawn(generator, 129, 200) for _ in range(3))
+    yield linear_case(m, n, k)
     yield linear_case(drawn(generator, 2, 99), drawn(generator, 2, 99), 77, "cold")
     yield linear_case(drawn(generator, 1030, 1200), 20, 30)
 
