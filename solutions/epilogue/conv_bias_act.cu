@@ -78,12 +78,15 @@ __global__ void __launch_bounds__(128)
         __syncthreads();
     }
     // [hole]
+#pragma unroll
     for (int j = 0; j < 4; ++j) {
         int c = channel + warp % 2 * 32 + 8 * j + lane % 4 * 2;
         if (c >= out_channels) continue;
         float2 b =
             __half22float2(*reinterpret_cast<const half2*>(bias + c));
+#pragma unroll
         for (int i = 0; i < 4; ++i) {
+#pragma unroll
             for (int h = 0; h < 2; ++h) {
                 int p = pixel + warp / 2 * 64 + 16 * i + 8 * h + lane / 4;
                 float first = sum[i][j][2 * h] + b.x;

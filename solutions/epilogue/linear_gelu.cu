@@ -31,11 +31,14 @@ __global__ void __launch_bounds__(128, 2)
     // [hole]
     row += warp / 2 * 64 + lane / 4;
     column += warp % 2 * 64 + lane % 4 * 2;
+#pragma unroll
     for (int j = 0; j < 8; ++j) {
         int c = column + 8 * j;
         float2 b =
             __half22float2(*reinterpret_cast<const half2*>(bias + c));
+#pragma unroll
         for (int i = 0; i < 4; ++i) {
+#pragma unroll
             for (int h = 0; h < 2; ++h) {
                 int r = row + 16 * i + 8 * h;
                 float first = gelu(sum[i][j][2 * h] + b.x);

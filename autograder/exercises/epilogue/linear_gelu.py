@@ -11,9 +11,9 @@ from autograder.exercise import (
     Launch,
     Output,
     Problem,
-    Structure,
 )
 from autograder.exercises.epilogue.shared import (
+    IN_REGISTERS,
     LINEAR_TOLERANCE,
     draw_layer,
     linear_case,
@@ -51,6 +51,7 @@ LINEAR_GELU = Exercise(
         "Bias and GELU in fp32; each result is rounded once, to fp16.",
         "A lane stores its two neighbours of a row at once, as `half2`; each element "
         "is stored once, and nothing else is written to global memory.",
+        "The sums stay in registers: no index of `sum` is left for run time.",
     ),
     problem=_problem,
     reference=linear_gelu,
@@ -72,7 +73,8 @@ LINEAR_GELU = Exercise(
         "two biases.",
         "row += warp / 2 * 64 + lane / 4; column += warp % 2 * 64 + lane % 4 * 2. For "
         "each j, i and h: r = row + 16 * i + 8 * h, c = column + 8 * j, and "
-        "__floats2half2_rn(gelu(sum[i][j][2 * h] + b.x), …) goes to out + r * n + c.",
+        "__floats2half2_rn(gelu(sum[i][j][2 * h] + b.x), …) goes to out + r * n + c. "
+        "#pragma unroll before each of the three loops.",
     ),
     onward="A request of these stores fills half of each sector that it touches. How "
     "would you fill whole ones, and what would it cost?",
@@ -85,14 +87,6 @@ LINEAR_GELU = Exercise(
         # A block: 8 x 16 parts of out, 8 steps.
         needed("matrix products", 8 * 16 * 8),
     ),
-    structure=(
-        Structure(
-            holds=("HMMA",),
-            lacks=("DADD", "DMUL", "DFMA"),
-            arch="sm_80",
-            message="The values are right. Wanted were the tensor cores (HMMA) for the "
-            "products, and no double (DADD, DMUL, DFMA): write 0.5f, not 0.5.",
-        ),
-    ),
+    structure=IN_REGISTERS,
     shares={"correct": 0.6, "counts": 0.4, "speed": 0.0},
 )

@@ -108,6 +108,26 @@ def linear_gelu(arguments: Arguments) -> Outputs:
 LINEAR_TOLERANCE = tolerance_of(gelu)
 
 
+# Registers have no address: what is found by an index that is known at run time lies
+# in local memory, which is global memory of the thread's own.
+IN_REGISTERS = (
+    Structure(
+        holds=("HMMA",),
+        lacks=("LDL", "STL"),
+        arch="sm_80",
+        message="The values are right. Wanted were the tensor cores (HMMA) for the "
+        "products, and the sums in registers, not in local memory (LDL, STL): put "
+        "#pragma unroll before each loop over sum, so that all indices are known.",
+    ),
+    Structure(
+        lacks=("DADD", "DMUL", "DFMA"),
+        arch="sm_80",
+        message="The values are right, and the machine code computes in double (DADD, "
+        "DMUL, DFMA): write 0.5f, not 0.5.",
+    ),
+)
+
+
 def in_triton(*needed: str) -> Structure:
     """Return what a Triton answer must use, and what torch must not have done."""
     return Structure(
