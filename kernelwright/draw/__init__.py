@@ -9,8 +9,10 @@ from kernelwright.draw.banks import bank_map, tile_map
 from kernelwright.draw.bits import cancelled_bits
 from kernelwright.draw.blocking import explore_blocking
 from kernelwright.draw.chain import Chain, chain_of
+from kernelwright.draw.epilogue import epilogue_map
 from kernelwright.draw.flows import fusion_flows
 from kernelwright.draw.fragments import fragment_map
+from kernelwright.draw.im2col import im2col_tile
 from kernelwright.draw.lanes import lane_map
 from kernelwright.draw.launch import LaunchMap, launch_map
 from kernelwright.draw.live import Explorer, explore_stride, explore_tile
@@ -31,11 +33,13 @@ __all__ = [
     "bank_map",
     "cancelled_bits",
     "chain_of",
+    "epilogue_map",
     "explore_blocking",
     "explore_stride",
     "explore_tile",
     "fragment_map",
     "fusion_flows",
+    "im2col_tile",
     "lane_map",
     "launch_map",
     "machine_tour",
