@@ -12,9 +12,11 @@ import kernelwright as kw
 from kernelwright.draw import (
     access_map,
     bank_map,
+    epilogue_map,
     explore_blocking,
     explore_tile,
     fusion_flows,
+    im2col_tile,
     lane_map,
     sector_map,
     shuffle_steps,
@@ -77,7 +79,11 @@ FIGURES: dict[str, Callable[[], object]] = {
     "shuffle_steps": lambda: shuffle_steps(range(32)),
     "explore_blocking": lambda: explore_blocking(sums=(1, 8)).figure(),
     "explore_tile": lambda: explore_tile(paddings=(0, 1)).figure(),
+    "im2col_tile": lambda: im2col_tile(6, 7, 16),
+    "epilogue_map": lambda: epilogue_map(HELD),
 }
+# Of a 16 x 8 product: lane 4 g + t has two neighbours of rows g and g + 8.
+HELD = [[2 * lane + at for at in (0, 1, 64, 65)] for lane in range(32)]
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["phone", "desktop"])
