@@ -141,7 +141,7 @@ CONV_BIAS_ACT = Exercise(
     problem=_problem,
     reference=_reference,
     cases=(
-        conv_case((1, 8, 16), (32, 64)),
+        conv_case((2, 8, 16), (32, 64)),
         conv_case((2, 7, 9), (16, 72)),
         conv_case((2, 9, 7), (16, 8), (3, 3), 2),
         conv_case((1, 6, 10), (48, 16), (5, 3), 1, 2),
@@ -168,9 +168,9 @@ CONV_BIAS_ACT = Exercise(
     onward="`source` divides four times for each eight halves. Which of these "
     "divisions give the same in every round of the loop over i?",
     counts=(
-        # Nine places of a filter; where they lie in the padding nothing is read. Each
-        # warp may read its biases anew for each piece.
-        Count("bytes", "global", "load", passes={"x": 9, "bias": 128}),
+        # Two blocks. Nine places of a filter; where they lie in the padding nothing is
+        # read. Each warp may read its biases anew for each piece.
+        Count("bytes", "global", "load", passes={"x": 9, "weight": 2, "bias": 256}),
         Count("bytes", "global", "store"),
         Count("requests", "global", "store", width=4, times=1.9),
         Count("writers", "global", "store", ideal=1, times=1),

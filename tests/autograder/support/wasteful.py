@@ -15,7 +15,8 @@ from autograder.exercise import Exercise
 _KERNEL = re.compile(
     r"__global__\s+void(?:\s+__launch_bounds__\([^)]*\))?\s+(\w+)\(([^)]*)\)\s*\{"
 )
-_PROGRAM = re.compile(r"@triton\.jit\ndef \w+_kernel\((.*?)\):\n", re.S)
+# What else decorates the kernel, as a tuner does, is no part of what it calls.
+_PROGRAM = re.compile(r"(?:@\w+\n)?@triton\.jit\ndef \w+_kernel\((.*?)\):\n", re.S)
 # What several numbers of a launch come to, from the own one and how many there are.
 _ROUNDS = {"all": "{count}", "pairs": "min({count}, 2u)"}
 
