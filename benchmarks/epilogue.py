@@ -6,25 +6,34 @@
 
 FLOPs are those of the products alone. Memory is what the way there leaves for the way
 back (``kept``), and the most that is allocated on both, weights and input aside.
+``rest`` is what share of eager torch's time is not the product's. The chapter's own
+kernels, the rungs, are timed in fp16, beside torch in fp16.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
+import kernelwright as kw
 from benchmarks import _command, _peers
-from benchmarks._candidates import Candidate, Row
+from benchmarks._candidates import Candidate, Row, short
+from benchmarks._sources import rung
 from solutions import epilogue
+from solutions.epilogue.linear_gelu_fast import linear_gelu_fast
+from solutions.epilogue.mlp_fused import mlp_fused
 
 TOKENS, FEATURES, WIDE, HIDDEN = 8192, 4096, 16384, 11008
 DTYPE = torch.bfloat16
 ROUNDS, SECONDS = 5, 0.1
+SOURCES = Path(epilogue.__file__).parent
 CUPY = (1024, 512, 768)
 """Rows, inner and columns at which one source compares itself with CuPy."""
 # Images, side, channels, out channels, stride; kernels of 3 x 3, a padding of 1.
@@ -33,8 +42,12 @@ IMAGES = (
     (8, 28, 512, 512, 1),
     (32, 14, 512, 512, 1),
     (8, 112, 128, 128, 1),
+    (8, 224, 64, 64, 1),
     (8, 56, 256, 512, 2),
 )
+NARROW = ((2**18, 64, 256), (2**18, 128, 512))
+"""Rows, features and hidden numbers of an MLP in one kernel."""
+NO_GELU = ("y = 0.5f * x * (1.0f + erff(0.70710678f * x));", "y = x;")
 
 # Lowest ratio to the better peer that is no regression, by device.
 FLOORS: dict[str, dict[str, float]] = {
@@ -108,6 +121,7 @@ def measured(options: argparse.Namespace) -> _command.Measured:
     for group in groups():
         found = _peers.beside_peers(list(group), ROUNDS, SECONDS)
         _peers.compare_with_torch(found)
+        compare_with_products(found)
         rows += found
         yield rows, {"tokens": TOKENS}
 
@@ -119,7 +133,27 @@ def groups() -> Iterator[Iterator[Candidate]]:
         if layer.name in ("mlp", "gated_mlp"):
             yield there_and_back(layer)
     yield from (there(conv) for conv in convolutions("cuda"))
-    yield beside_cupy()
+    for dtype in (torch.float32, torch.float16):
+        yield beside_cupy(dtype)
+    yield linear_rungs()
+    yield from (mlp_rung(*sizes) for sizes in NARROW)
+    yield conv_rung()
+
+
+def compare_with_products(rows: Sequence[Row]) -> None:
+    """Add how ours stands to the product alone, and what of eager is not the product.
+
+    The product's row has its layer's name with ``_alone`` behind. All ratios are to
+    eager torch.
+    """
+    ratios = {row["name"]: row["ratio"] for row in rows}
+    for row in rows:
+        name = row["name"]
+        if f"{name}_alone" in ratios:
+            row["of_alone"] = row["ratio"] / ratios[f"{name}_alone"]
+        layer = name.removesuffix("_eager")
+        if layer != name and f"{layer}_alone" in ratios:
+            row["rest"] = 1 - 1 / ratios[f"{layer}_alone"]
 
 
 def drawn(*shape: int, device: str, scale: float = 1.0) -> torch.Tensor:
@@ -192,6 +226,38 @@ def check_values(device: str) -> None:
         error = float((got - right).abs().max() / right.abs().max())
         assert error < 8 * torch.finfo(given[0].dtype).eps, (layer.name, error)
         print(f"right on {device}: {layer.name}, off by {error:.1e} of the largest")
+    check_rungs(device)
+
+
+def check_rungs(device: str) -> None:
+    """Hold the chapter's own kernels against torch in float64."""
+
+    def of(*shape: int, scale: float = 1.0) -> torch.Tensor:
+        return (scale * torch.randn(shape, device=device)).half()
+
+    x, w, b = of(128, 64), of(256, 64, scale=0.1), of(256)
+    w2, b2 = of(64, 256, scale=0.1), of(64)
+    out = x.new_empty(128, 256)
+    rung(SOURCES, "linear_gelu")[(2, 1), 128](x, w, b, out, 128, 256, 64)
+    pixels, places = of(1, 8, 16, 32), of(64, 3, 3, 32, scale=0.1)
+    convolved = torch.empty(1, 8, 16, 64, dtype=x.dtype, device=device)
+    rung(SOURCES, "conv_bias_act")[(1, 1), 128](
+        pixels, places, b2, convolved, 1, 8, 16, 32, 64, 3, 3, 1, 1
+    )
+    wide = [t.double() for t in (x, w, b, w2, b2)]
+    exact = F.conv2d(
+        pixels.double().permute(0, 3, 1, 2), places.double().permute(0, 3, 1, 2),
+        wide[4], padding=1,
+    )  # fmt: skip
+    for name, got, right in (
+        ("linear_gelu.cu", out, linear_gelu(*wide[:3])),
+        ("linear_gelu_fast", linear_gelu_fast(x, w, b), linear_gelu(*wide[:3])),
+        ("mlp_fused", mlp_fused(x, w, b, w2, b2), mlp(*wide)),
+        ("conv_bias_act.cu", convolved, F.relu(exact).permute(0, 2, 3, 1)),
+    ):
+        error = float((got.double() - right).abs().max() / right.abs().max())
+        assert error < 2 * torch.finfo(got.dtype).eps, (name, error)
+        print(f"right on {device}: {name}, off by {error:.1e} of the largest")
 
 
 def there(layer: Layer) -> Iterator[Candidate]:
@@ -225,6 +291,7 @@ def there_and_back(layer: Layer) -> Iterator[Candidate]:
         ("_eager", "torch eager", layer.theirs),
         ("_compile", "torch.compile", _peers.compiled(layer.theirs)),
         ("", "ours", layer.ours),
+        ("_again", "ours, pre-activation again", partial(layer.ours, recompute=True)),
     ):
         run = both(function)
         kept, peak = memory_of(function, given, slope, run)
@@ -236,28 +303,105 @@ def there_and_back(layer: Layer) -> Iterator[Candidate]:
         )  # fmt: skip
 
 
-def beside_cupy() -> Iterator[Candidate]:
-    """Name linear+GELU as one source has it: against CuPy's expressions, in fp32."""
+def beside_cupy(dtype: torch.dtype) -> Iterator[Candidate]:
+    """Name linear+GELU as one source has it: against CuPy's expressions."""
     import cupy
 
     rows, inner, columns = CUPY
-    x, w = (torch.randn(s, device="cuda") for s in ((rows, inner), (columns, inner)))
-    b = torch.randn(columns, device="cuda")
+    sizes = ((rows, inner), (columns, inner), (columns,))
+    x, w, b = (torch.randn(size, device="cuda").to(dtype) for size in sizes)
     root = (2 / torch.pi) ** 0.5
 
     def expression(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
         a = cupy.asarray(x) @ cupy.asarray(w).T + cupy.asarray(b)
         return 0.5 * a * (1 + cupy.tanh(root * (a + 0.044715 * a**3)))
 
+    name = "cupy_linear_gelu" + f"_{short(dtype)}" * (dtype != torch.float32)
     for suffix, label, function in (
         ("_eager", "CuPy, an operation a kernel", expression),
         ("_compile", "torch eager", linear_gelu_tanh),
         ("", "ours", lambda x, w, b: epilogue.linear_gelu(x, w, b, "tanh")),
     ):
         yield Candidate(
-            f"cupy_linear_gelu{suffix}", f"linear_gelu, float32, {label}", function,
-            (x, w, b), flops=2.0 * rows * inner * columns,
-            peers=("cupy_linear_gelu_eager",),
+            f"{name}{suffix}", f"linear_gelu, {short(dtype)}, {label}", function,
+            (x, w, b), dtype=short(dtype), flops=2.0 * rows * inner * columns,
+            peers=(f"{name}_eager",),
+        )  # fmt: skip
+
+
+# --- the chapter's own kernels ------------------------------------------------------
+
+
+def linear_rungs() -> Iterator[Candidate]:
+    """Name the chapter's two linear layers, and the first without its GELU."""
+    x, w, b = (t.half() for t in next(layers("cuda")).given)
+    (m, k), n = x.shape, w.shape[0]
+    out = x.new_empty(m, n)
+    finished = rung(SOURCES, "linear_gelu")
+    text = (SOURCES / "linear_gelu.cu").read_text()
+    assert NO_GELU[0] in text, "linear_gelu.cu has another GELU"
+    plain = kw.cuda.compile(text.replace(*NO_GELU), name="linear.cu")["linear_gelu"]
+    given = (x, w, b, out, m, n, k)
+    grid = (n // 128, m // 128)
+    versions: tuple[tuple[str, str, Function, tuple[Any, ...]], ...] = (
+        ("eager", "torch eager", linear_gelu, given[:3]),
+        ("alone", "the product alone", F.linear, given[:3]),
+        ("linear", "linear_gelu.cu without its GELU", plain[grid, 128], given),
+        ("linear_gelu", "linear_gelu.cu", finished[grid, 128], given),
+    )
+    for name, label, function, arguments in versions:
+        yield Candidate(
+            f"rung_{name}", f"{label}, float16", function, arguments,
+            dtype="float16", flops=2.0 * m * n * k, peers=("rung_eager",),
+        )  # fmt: skip
+    for dtype in (torch.float16, DTYPE):
+        yield Candidate(
+            f"rung_fast_{short(dtype)}", f"linear_gelu_fast, {short(dtype)}",
+            linear_gelu_fast, tuple(t.to(dtype) for t in given[:3]),
+            dtype=short(dtype), flops=2.0 * m * n * k, peers=("rung_eager",),
+        )  # fmt: skip
+
+
+def mlp_rung(rows: int, d: int, hidden: int) -> Iterator[Candidate]:
+    """Name the MLP in one kernel, and torch's."""
+    sizes = ((rows, d), (hidden, d), (hidden,), (d, hidden), (d,))
+    given = tuple(
+        (torch.randn(size, device="cuda") * (size[-1] ** -0.5 if at else 1)).half()
+        for at, size in enumerate(sizes)
+    )
+    for suffix, label, function in (
+        ("_eager", "torch eager", mlp),
+        ("_compile", "torch.compile", _peers.compiled(mlp)),
+        ("", "one kernel", mlp_fused),
+    ):
+        yield Candidate(
+            f"rung_mlp_{d}{suffix}", f"{label}, {d} to {hidden} to {d}", function,
+            given, dtype="float16", flops=4.0 * rows * d * hidden,
+            peers=(f"rung_mlp_{d}_eager",),
+        )  # fmt: skip
+
+
+def conv_rung() -> Iterator[Candidate]:
+    """Name the chapter's convolution, and torch's, in fp16."""
+    layer = next(convolutions("cuda"))
+    x, w, b = (t.half() for t in layer.given)
+    images, channels, height, width = x.shape
+    pixels, places = (t.permute(0, 2, 3, 1) for t in (x, w))  # as they lie in memory
+    out = torch.empty_like(pixels)
+    shape = (images, height, width, channels, w.shape[0], 3, 3, 1, 1)
+    grid = (w.shape[0] // 64, images * height * width // 128)
+    ours = rung(SOURCES, "conv_bias_act")[grid, 128]
+    assert layer.alone is not None
+    versions: tuple[tuple[str, str, Function, tuple[Any, ...]], ...] = (
+        ("_eager", "torch eager", layer.theirs, (x, w, b)),
+        ("_compile", "torch.compile", _peers.compiled(layer.theirs), (x, w, b)),
+        ("_alone", "the convolution alone", layer.alone, (x, w, b)),
+        ("", "conv_bias_act.cu", ours, (pixels, places, b, out, *shape)),
+    )
+    for suffix, label, function, arguments in versions:
+        yield Candidate(
+            f"rung_conv{suffix}", f"{label}, float16", function, arguments,
+            dtype="float16", flops=layer.flops, peers=("rung_conv_eager",),
         )  # fmt: skip
 
 

@@ -212,6 +212,21 @@ def _fusion(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(bench, "CHAINS", tuple(chains))
 
 
+def _epilogue(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
+    def linear_gelu(x: Any, w: Any, b: Any, approximate: str = "none") -> Any:
+        return bench.linear_gelu(x, w, b)
+
+    def conv(x: Any, w: Any, b: Any, stride: int, padding: int, act: str) -> Any:
+        return torch.nn.functional.conv2d(x, w, b, stride, padding)
+
+    patch.setattr(bench.epilogue, "linear_gelu", linear_gelu)
+    patch.setattr(bench.epilogue, "mlp", lambda *g, **_: bench.mlp(*g))
+    patch.setattr(bench.epilogue, "gated_mlp", lambda *g, **_: bench.gated_mlp(*g))
+    patch.setattr(bench.epilogue, "conv2d_bias_act", conv)
+    for name in ("linear_gelu_fast", "mlp_fused"):
+        patch.setattr(bench, name, lambda *_: None)
+
+
 def _profiling(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
     for name in ("_clock", "_event_ms", "_queued_ms"):
         patch.setattr(bench, name, lambda *_, **__: 1.0)
@@ -246,6 +261,7 @@ def _flash_attention_triton(bench: ModuleType, patch: pytest.MonkeyPatch) -> Non
 
 
 PREPARED: dict[str, Callable[[ModuleType, pytest.MonkeyPatch], None]] = {
+    "epilogue": _epilogue,
     "layernorm": _layernorm,
     "matmul": _matmul,
     "reduction": _reduction,

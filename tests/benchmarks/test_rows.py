@@ -128,7 +128,7 @@ def sizes_of(stem: str, timed: list[dict[str, Any]]) -> list[int]:
             return [
                 len(group) for group in import_module(f"benchmarks.{stem}").groups()
             ]
-    if stem == "flash_attention_triton":  # the first of a group is its peer
+    if stem in ("epilogue", "flash_attention_triton"):  # each group has one peer
         counts = Counter(row["peer"] for row in timed)
         return list(counts.values())
     return [len(timed)]
