@@ -269,6 +269,8 @@ def there(layer: Layer) -> Iterator[Candidate]:
     ]
     if layer.alone is not None:
         versions.append(("_alone", "the product alone", layer.alone))
+    if layer.name == "linear_gelu":
+        versions.append(("_fast", "linear_gelu_fast", linear_gelu_fast))
     for suffix, label, function in versions:
         yield Candidate(
             f"{layer.name}{suffix}", f"{layer.name}, {label}", function, layer.given,
@@ -348,17 +350,12 @@ def linear_rungs() -> Iterator[Candidate]:
         ("alone", "the product alone", F.linear, given[:3]),
         ("linear", "linear_gelu.cu without its GELU", plain[grid, 128], given),
         ("linear_gelu", "linear_gelu.cu", finished[grid, 128], given),
+        ("fast", "linear_gelu_fast", linear_gelu_fast, given[:3]),
     )
     for name, label, function, arguments in versions:
         yield Candidate(
             f"rung_{name}", f"{label}, float16", function, arguments,
             dtype="float16", flops=2.0 * m * n * k, peers=("rung_eager",),
-        )  # fmt: skip
-    for dtype in (torch.float16, DTYPE):
-        yield Candidate(
-            f"rung_fast_{short(dtype)}", f"linear_gelu_fast, {short(dtype)}",
-            linear_gelu_fast, tuple(t.to(dtype) for t in given[:3]),
-            dtype=short(dtype), flops=2.0 * m * n * k, peers=("rung_eager",),
         )  # fmt: skip
 
 
