@@ -74,6 +74,7 @@ class Layer(NamedTuple):
 
     Args:
         name: of the row.
+        title: of the layer, as a table shows it.
         ours: takes the operands.
         theirs: likewise.
         given: the operands.
@@ -82,6 +83,7 @@ class Layer(NamedTuple):
     """
 
     name: str
+    title: str
     ours: Function
     theirs: Function
     given: tuple[torch.Tensor, ...]
@@ -174,26 +176,35 @@ def layers(device: str) -> Iterator[Layer]:
     given = (x, of(wide, features), of(wide))
     flops = 2.0 * tokens * features * wide
     yield Layer(
-        "linear_gelu", epilogue.linear_gelu, linear_gelu, given, flops, F.linear
+        "linear_gelu",
+        "linear+GELU",
+        epilogue.linear_gelu,
+        linear_gelu,
+        given,
+        flops,
+        F.linear,
     )
     yield Layer(
         "linear_gelu_tanh",
+        "linear+GELU by tanh",
         lambda x, w, b: epilogue.linear_gelu(x, w, b, "tanh"),
         linear_gelu_tanh,
         given,
         flops,
     )
     given = (*given, of(features, wide), of(features))
-    yield Layer("mlp", epilogue.mlp, mlp, given, 2 * flops)
+    yield Layer("mlp", "MLP", epilogue.mlp, mlp, given, 2 * flops)
     given = (x, of(hidden, features), of(hidden, features), of(features, hidden))
     flops = 6.0 * tokens * features * hidden
-    yield Layer("gated_mlp", epilogue.gated_mlp, gated_mlp, given, flops)
+    yield Layer("gated_mlp", "gated MLP", epilogue.gated_mlp, gated_mlp, given, flops)
 
 
 def convolutions(device: str) -> Iterator[Layer]:
     """Yield the convolutions; small ones without a GPU."""
     for images, side, inner, outer, stride in IMAGES:
         name = f"conv_{images}x{side}x{side}_{inner}_{outer}_{stride}"
+        title = f"{images} x {side} x {side}, {inner} to {outer}"
+        title += f", stride {stride}" * (stride > 1)
         if device == "cpu":
             images, side, inner, outer = 1, 6, 8, 8
         x = drawn(images, inner, side, side, device=device)
@@ -211,7 +222,7 @@ def convolutions(device: str) -> Iterator[Layer]:
 
         given = (x, w, drawn(outer, device=device))
         flops = 18.0 * images * (side // stride) ** 2 * inner * outer
-        yield Layer(name, ours, theirs, given, flops, alone)
+        yield Layer(name, title, ours, theirs, given, flops, alone)
 
 
 def check_values(device: str) -> None:
@@ -273,7 +284,7 @@ def there(layer: Layer) -> Iterator[Candidate]:
         versions.append(("_fast", "linear_gelu_fast", linear_gelu_fast))
     for suffix, label, function in versions:
         yield Candidate(
-            f"{layer.name}{suffix}", f"{layer.name}, {label}", function, layer.given,
+            f"{layer.name}{suffix}", f"{layer.title}, {label}", function, layer.given,
             dtype="bfloat16", flops=layer.flops, peers=(f"{layer.name}_eager",),
         )  # fmt: skip
 
@@ -298,7 +309,7 @@ def there_and_back(layer: Layer) -> Iterator[Candidate]:
         run = both(function)
         kept, peak = memory_of(function, given, slope, run)
         yield Candidate(
-            f"{layer.name}_training{suffix}", f"{layer.name}, there and back, {label}",
+            f"{layer.name}_training{suffix}", f"{layer.title}, {label}",
             run, dtype="bfloat16", flops=3 * layer.flops,
             peers=(f"{layer.name}_training_eager",),
             facts={"kept_mb": kept, "peak_mb": peak},
