@@ -11,15 +11,17 @@ import triton.language as tl
 # [exercise:linear_gelu_fast]
 def tries():
     """Return the configurations to choose among."""
+    found = []
     # [hole]
     sizes = ((128, 64, 32, 4), (128, 128, 64, 4), (128, 256, 64, 8),
              (256, 128, 64, 8))
-    return [
+    found = [
         triton.Config({"M": m, "N": n, "K": k}, num_warps=warps,
                       num_stages=stages)
         for m, n, k, warps in sizes for stages in (4, 3)
     ]
     # [/hole]
+    return found
 
 
 def tuned(kernel):
