@@ -12,6 +12,7 @@ The same function takes tensors: nodes have the operators and methods of these.
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,17 +35,19 @@ class Node:
     op: str
     arguments: tuple[Node, ...]
     value: float | None
-    _made: dict[Any, Node] = {}  # noqa: RUF012
+    _made: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 
     def __new__(cls, op: str, *arguments: Any, value: float | None = None) -> Node:
         """Return the node that was made of the same before, if one was."""
         nodes = tuple(map(node, arguments))
         # 0.0 equals -0.0, and its text does not.
         key = op, nodes, repr(value)
-        if key not in cls._made:
-            made = cls._made[key] = super().__new__(cls)
+        made = cls._made.get(key)
+        if made is None:
+            made = super().__new__(cls)
             made.op, made.arguments, made.value = op, nodes, value
-        return cls._made[key]
+            cls._made[key] = made
+        return made
 
     def __str__(self) -> str:
         """Write the node as a call."""
