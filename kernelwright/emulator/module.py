@@ -115,13 +115,17 @@ _loading = threading.Lock()
 def load_module(path: Path) -> ctypes.CDLL:
     """Load a module; a second library of the same text gets variables of its own.
 
-    The loader knows a file by its name and its inode: the copy needs new ones.
+    The loader knows a file by its name and its inode: the copy needs new ones. It stands
+    beside the module, where files may be loaded, unless the cache can only be read.
     """
     with _loading:
         if path not in _loaded:
             _loaded.add(path)
             return ctypes.CDLL(str(path))
-        handle, copy = tempfile.mkstemp(dir=path.parent, suffix=".so")
+        try:
+            handle, copy = tempfile.mkstemp(dir=path.parent, suffix=".so")
+        except OSError:
+            handle, copy = tempfile.mkstemp(suffix=".so")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(path.read_bytes())

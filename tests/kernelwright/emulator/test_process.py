@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,11 +11,14 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kernelwright.emulator import toolchain
+from kernelwright.emulator.launch import Entry
+from kernelwright.emulator.module import load_module
 from kernelwright.errors import KernelFault
 
 DOUBLE = """__global__ void k(int* p, int n) {
@@ -158,6 +162,18 @@ def test_two_builds_of_one_source_have_variables_of_their_own(build):
     assert out[0] == 2
     second("k", 1, 1, out)
     assert out[0] == 1
+
+
+def test_a_text_is_loaded_twice_from_a_cache_that_can_only_be_read(build):
+    library = build(DOUBLE).library
+    # Nobody, not even root, makes a file in /proc.
+    with library._path.open("rb") as file:
+        path = Path(f"/proc/self/fd/{file.fileno()}")
+        first, second = load_module(path), load_module(path)
+    entry = [
+        ctypes.addressof(Entry.in_dll(m, "kwemu_entry_0")) for m in (first, second)
+    ]
+    assert entry[0] != entry[1]
 
 
 def test_one_worker_is_enough(build, monkeypatch):
