@@ -71,7 +71,7 @@ def run(
         path = store(stem, rows, options.out, **facts)
     if path is None:
         return 0
-    print(f"stored in {path}")
+    print(f"stored in {path}; chapters that show it: run `make notebooks`")
     return judge(rows, floors, key) if options.check else 0
 
 
