@@ -115,8 +115,8 @@ _loading = threading.Lock()
 def load_module(path: Path) -> ctypes.CDLL:
     """Load a module; a second library of the same text gets variables of its own.
 
-    The loader knows a file by its name and its inode: the copy needs new ones. It stands
-    beside the module, where files may be loaded, unless the cache can only be read.
+    The loader knows a file by its name and its inode: the copy needs new ones. It
+    stands beside the module, where files may be loaded, if the cache can be written.
     """
     with _loading:
         if path not in _loaded:

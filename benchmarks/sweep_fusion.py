@@ -1,0 +1,71 @@
+"""Time fused kernels with other launches: ``python -m benchmarks.sweep_fusion``.
+
+``solutions.fusion.source`` fixes how many threads make a block and how many packs of 16
+bytes each has. Every choice is timed in rounds beside torch.compile and a copy of as
+many bytes; what is printed is the fastest first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+import kernelwright as kw
+from benchmarks import _peers
+from benchmarks._candidates import Candidate, median_ratio, short, time_in_turn
+from benchmarks.fusion import CHAINS, COLUMNS, ROWS, Chain, operands
+from solutions.fusion import launch
+from solutions.fusion.expression import traced
+
+THREADS, PACKS = (128, 256, 512), (1, 2, 4)
+ROUNDS, SECONDS = 5, 0.01
+NAMES = ("gelu", "gelu_tanh", "bias_gelu", "add_relu")
+
+
+def run(threads: int, packs: int, text: str, given: tuple[torch.Tensor, ...]) -> None:
+    """Compute an expression with so many threads a block, and packs a thread."""
+    launch.THREADS, launch.PACKS = threads, packs
+    launch.computed(text, given, 0)
+
+
+def sweep(chain: Chain, dtype: torch.dtype) -> None:
+    """Time the choices for one chain, and print them."""
+    given = operands(chain, ROWS, COLUMNS, dtype, "cuda")
+    text = str(traced(chain.theirs, len(given)))
+    bytes_moved = (1 + chain.rows) * given[0].nbytes
+    half = torch.empty(bytes_moved // 2, dtype=torch.uint8, device="cuda")
+    functions: dict[str, Callable[[], object]] = {
+        f"{threads} threads, {packs} packs": partial(run, threads, packs, text, given)
+        for threads, packs in itertools.product(THREADS, PACKS)
+    }
+    functions["torch.compile"] = partial(_peers.compiled(chain.theirs), *given)
+    functions["copy"] = partial(torch.empty_like(half).copy_, half)
+    todo = [
+        Candidate(name, name, function, (), bytes_moved, short(dtype))
+        for name, function in functions.items()
+    ]
+    times = time_in_turn(todo, ROUNDS, SECONDS)
+    print(f"== {chain.name}, {short(dtype)}, {ROWS} x {COLUMNS}")
+    for name in sorted(times, key=lambda name: min(times[name])):
+        peers = (median_ratio(times[p], times[name]) for p in ("copy", "torch.compile"))
+        print("  {:<24} {:.3f} of copy, {:.3f} x torch.compile".format(name, *peers))
+
+
+def main() -> int:
+    """Sweep the chains whose kernels do most, or little, for their bytes."""
+    if kw.cuda.backend() != "gpu":
+        print("no NVIDIA GPU: nothing was timed")
+        return 0
+    for dtype in (torch.float32, torch.bfloat16):
+        for chain in CHAINS:
+            if chain.name in NAMES:
+                sweep(chain, dtype)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
