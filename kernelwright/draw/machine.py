@@ -20,7 +20,7 @@ STYLE = f"""
 .kw-machine rect {{ fill: var(--c); fill-opacity: .22; stroke: var(--c);
   stroke-width: 1.5; }}
 .kw-machine line {{ stroke: {palette.LINE}; stroke-width: 6; }}
-.kw-machine figcaption {{ color: {palette.MUTED}; }}
+.kw-machine figcaption {{ color: {palette.MUTED}; font-weight: 400; }}
 """
 
 

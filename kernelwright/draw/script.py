@@ -27,7 +27,7 @@ STYLE = f"""
 .kw-launch input {{ flex: 1 1 12rem; min-width: 0; }}
 .kw-launch output {{ flex: 1 1 100%; min-height: 2.6em;
   font: 0.95em ui-monospace, monospace; }}
-.kw-launch figcaption {{ color: {MUTED}; }}
+.kw-launch figcaption {{ color: {MUTED}; font-weight: 400; }}
 """
 
 SCRIPT = """

@@ -52,7 +52,7 @@ STYLE = f"""
 .kw-steps button:focus-visible {{ outline: 2px solid {palette.SERIES[0]}; }}
 .kw-steps output {{ flex: 1 1 100%; min-height: 2.6em;
   font: 0.95em ui-monospace, monospace; }}
-.kw-steps figcaption {{ color: {palette.MUTED}; }}
+.kw-steps figcaption {{ color: {palette.MUTED}; font-weight: 400; }}
 @media (max-width: 600px) {{ .kw-steps .kw-wide {{ min-width: 36rem; }} }}
 """
 
