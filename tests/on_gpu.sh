@@ -17,11 +17,10 @@ steps() {
 probe            25 40 which versions of Python, torch, Triton, CuPy, nvcc, ncu, pytest
 sweep-softmax   165 80 the settings of softmax's launch, each beside today's
 launch           60 45 what a call costs the CPU, by family
-as-called       150 16 the families as a user times them, host time beside
+as-called       120 16 the families as a user times them, host time beside
 softmax-tests   150 12 all tests of softmax: many choose the GPU without its mark
-softmax-bench   150 60 softmax beside eager and torch.compile, held against its floors
 softmax-counters 120 12 softmax under Nsight Compute
-softmax-grade   120 25 make grade of the reference solutions, chapter 8
+sweep-fusion     90 80 the launches of fused kernels, each beside today's
 columns         150 30 all of benchmarks.reduction: sums down columns are among them
 attention-bench 255 60 chapter 10's kernels beside cuDNN and FA2, against their floors
 attention-counters 75 12 chapter 10's kernels under Nsight Compute
@@ -37,6 +36,16 @@ cpu-tests       560 60 all other tests, likewise
 EOF
 }
 
+# A family's own steps, beside those: its benchmark, and the grade of its solutions.
+steps_of() { # name
+  local stem="${1%-*}"
+  [[ -f "benchmarks/$stem.py" ]] || return 0
+  case "$1" in
+    *-bench) echo "$1 170 60 $stem beside its peers, held against its floors" ;;
+    *-grade) echo "$1 120 25 make grade of its reference solutions" ;;
+  esac
+}
+
 # Groups whose limits come to 580 s at most: what decides comes first.
 batches() {
   cat <<'EOF'
@@ -48,6 +57,7 @@ batch5 softmax-bench softmax-grade columns as-called
 batch6 cpu-grade
 batch7 cpu-autograder
 batch8 cpu-tests
+batch9 fusion-bench epilogue-bench fusion-grade epilogue-grade
 EOF
 }
 
@@ -59,6 +69,8 @@ usage() {
   steps | while read -r name limit _ about; do
     printf '%-16s %4d s  %s\n' "$name" "$limit" "$about"
   done
+  echo "STEM-bench        170 s  a family beside its peers, held against its floors"
+  echo "STEM-grade        120 s  make grade of its reference solutions"
   echo
   echo "batch, in the order in which decisions depend on each other"
   batches | while read -r name members; do
@@ -68,7 +80,7 @@ usage() {
   done
 }
 
-field() { steps | awk -v name="$1" -v number="$2" '$1 == name { print $number }'; }
+field() { (steps && steps_of "$1") | awk -v name="$1" -v number="$2" '$1 == name { print $number }'; }
 
 # Set `run` to the command of a step.
 run_of() {
@@ -86,9 +98,8 @@ run_of() {
     launch) run=("$PYTHON" -m benchmarks.launch --check) ;;
     as-called) run=("$PYTHON" -m benchmarks.as_called --check) ;;
     softmax-tests) run=("${pytest[@]}" $solutions/test_softmax.py) ;;
-    softmax-bench) run=("$PYTHON" -m benchmarks.softmax --check) ;;
     softmax-counters) run=("$PYTHON" -m benchmarks._softmax_counters) ;;
-    softmax-grade) run=("${grade[@]}" ONLY=softmax "OUT=$room/softmax-grade") ;;
+    sweep-fusion) run=("$PYTHON" -m benchmarks.sweep_fusion) ;;
     columns) run=("$PYTHON" -m benchmarks.reduction --rounds 3 --check) ;;
     attention-bench) run=("$PYTHON" -m benchmarks.flash_attention_triton --check) ;;
     attention-counters)
@@ -110,6 +121,8 @@ run_of() {
       ;;
     cpu-autograder) run=("${cpu[@]}" tests/autograder) ;;
     cpu-tests) run=("${cpu[@]}" --ignore=tests/autograder tests) ;;
+    *-bench) run=("$PYTHON" -m "benchmarks.${1%-bench}" --check) ;;
+    *-grade) run=("${grade[@]}" "ONLY=${1%-grade}" "OUT=$room/$1") ;;
   esac
 }
 
