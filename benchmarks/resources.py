@@ -43,6 +43,8 @@ FAMILIES = (
     "tensor_cores",
     "softmax",
     "flash_attention",
+    "fusion",
+    "epilogue",
 )
 
 # Shared memory that one block may have, in bytes: CUDA C++ Programming Guide, technical
