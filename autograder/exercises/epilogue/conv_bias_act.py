@@ -131,10 +131,10 @@ CONV_BIAS_ACT = Exercise(
         "All is stored with channels last: x (batch, height, width, channels), weight "
         "(out_channels, r, s, channels), out (batch, out_height, out_width, "
         "out_channels).",
-        "channels are a multiple of 16 and out_channels of 8; any filter, stride, "
-        "padding, and number of pixels, also beyond which a tile reaches.",
-        "`source` returns nullptr where padding, or nothing of the matrix, is: zeros "
-        "are brought, and nothing is read.",
+        "channels are a multiple of 16 and out_channels of 8; any filter, stride and "
+        "padding. The last tile may reach past the last pixel, channel or k.",
+        "`source` returns nullptr in the padding, and outside of the matrix, from row "
+        "pixels() and column k() on: there zeros are brought, and nothing is read.",
         "Bias and ReLU in fp32, rounded once; NaN stays NaN, as in torch.relu. Each "
         "element is stored once, in pairs. The sums stay in registers.",
     ),
@@ -165,7 +165,7 @@ CONV_BIAS_ACT = Exercise(
         "linear_gelu's with guards: c < out_channels, p < of.pixels(); a warp has 64 "
         "pixels and 32 channels.",
     ),
-    onward="`source` divides four times for each eight halves. Which of these "
+    onward="`source` divides four times for every eight halves. Which of these "
     "divisions give the same in every round of the loop over i?",
     counts=(
         # Two blocks. Nine places of a filter; where they lie in the padding nothing is

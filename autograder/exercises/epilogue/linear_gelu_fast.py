@@ -53,7 +53,7 @@ LINEAR_GELU_FAST = Exercise(
     entry="function",
     name="linear_gelu_fast",
     source="solutions/epilogue/linear_gelu_fast.py",
-    goal="Make `gelu(x weightᵀ + bias)` in one Triton kernel, as fast as you can.",
+    goal="Compute `gelu(x weightᵀ + bias)` in one Triton kernel, as fast as you can.",
     requirements=(
         "x is (m, k), weight (n, k), bias (n,), contiguous, fp16; any m, n and k. "
         "(Triton's interpreter cannot multiply bf16, so nothing here asks for it.)",
@@ -82,8 +82,9 @@ LINEAR_GELU_FAST = Exercise(
         "tl.dot, then bias, GELU and the store. Then one idea at a time.",
         "Programs run in the order of their numbers, some hundred at a time. Those of "
         "one row of tiles read all of the weight; those of a band, eight tiles high, "
-        "share eight rows of x and few columns of the weight, which the L2 cache "
-        "keeps.",
+        "share eight tiles of x and few of the weight, which the L2 cache keeps. "
+        "With across = tl.cdiv(n, N), band = program // (8 * across); how high is the "
+        "last one?",
         "M = 128, N = 256, K = 64, eight warps, three or four stages is where a "
         "Hopper GPU begins to be busy. Masks in the loop only along k; rows and "
         "columns past the end may read the last one again: tl.minimum(rows, m - 1).",

@@ -94,8 +94,8 @@ MLP_FUSED = Exercise(
     entry="function",
     name="mlp_fused",
     source="solutions/epilogue/mlp_fused.py",
-    goal="Make `gelu(x w1ᵀ + b1) w2ᵀ + b2` in one Triton kernel that never writes the "
-    "hidden layer.",
+    goal="Compute `gelu(x w1ᵀ + b1) w2ᵀ + b2` in one Triton kernel that never writes "
+    "the hidden layer.",
     requirements=(
         "x and out are (rows, d), w1 (hidden, d), w2 (d, hidden); contiguous, 16 bits, "
         "d at most 128; rows, d and hidden need not be multiples of anything.",
@@ -119,12 +119,12 @@ MLP_FUSED = Exercise(
         "Nothing needs the whole hidden layer at once. A tile of it, (ROWS, TILE), is "
         "the left factor of a product that adds to all of out's row: when is that "
         "tile done with?",
-        "For each tile of hidden rows h: w1 as (D, TILE), so that tl.dot(x, w1) is "
+        "For each tile of hidden numbers h: w1 as (D, TILE), so that tl.dot(x, w1) is "
         "(ROWS, TILE); the biases of h, GELU; w2 as (TILE, D). Both weights' tiles "
         "need masks in h and in c, other=0.0.",
         "z = tl.dot(x, w1) + b1[None, :]; a = 0.5 * z * (1 + tl.erf(z * 0.70710678)); "
         "acc = tl.dot(a.to(w2.dtype), w2, acc). w1 lies at h[None, :] * d + "
-        "c[:, None], w2 at c[None, :] * hidden + h[:, None]. Behind the loop add b2.",
+        "c[:, None], w2 at c[None, :] * hidden + h[:, None]. After the loop add b2.",
     ),
     onward="How many rows must a program own before reading the weights again costs "
     "less than writing and reading the hidden layer?",

@@ -81,9 +81,9 @@ WRONG_HALO = Exercise(
     goal="Mend a convolution that never leaves its tensor, and is wrong along "
     "the edges of the images.",
     requirements=(
-        "The launch is whole blocks of 256 threads, one thread an element of out.",
-        "Outside of its own image each channel sees zeros: left and right, above and "
-        "below, for every image of several.",
+        "The launch is whole blocks of 256 threads, one thread per element of out.",
+        "Outside of its own image each channel sees zeros, left and right, above and "
+        "below, also where there are several images.",
         "Right for images of one row, one column, one pixel.",
     ),
     problem=_problem,

@@ -62,11 +62,11 @@ ADD_RELU = Exercise(
     entry="kernel",
     name="add_relu",
     source="solutions/fusion/add_relu.cu",
-    goal="Compute `relu(x + y)` of halves, with one 16-byte load of each input a "
+    goal="Compute `relu(x + y)` of halves, with one 16-byte load of each input per "
     "thread.",
     requirements=(
-        "The launch has a thread for each eight elements, in blocks of 256; `n` is "
-        "any number.",
+        "The launch has a thread for every eight elements, in whole blocks of 256; `n` "
+        "is any number, so the last elements may fill no pack.",
         "`x`, `y` and `out` begin at multiples of 16 bytes: a `Pack` is eight halves, "
         "and `add_relu_all` calls your `add_relu_one` for each.",
         "A NaN stays NaN, as in torch; infinities add as in float.",

@@ -104,8 +104,9 @@ ATTENTION_SCORE = Exercise(
     entry="function",
     name="attention_score",
     source="solutions/fusion/attention_score_triton.py",
-    goal="Make `softmax(scale * q @ k.T)` in one Triton kernel that writes each weight "
-    "once, and reads no score back: the second walk over the keys computes them again.",
+    goal="Compute `softmax(scale * q @ k.T)` in one Triton kernel that writes each "
+    "weight once and reads no score back: the second walk over the keys computes the "
+    "scores again.",
     requirements=(
         "q is (n, d) and k is (m, d), contiguous, fp16; d is 16, 32, 64 or 128. out is "
         "(n, m), fp16.",
@@ -113,7 +114,7 @@ ATTENTION_SCORE = Exercise(
         "walk keeps each row's maximum and total, by the online rule of chapter 8.",
         "Scores, maximum, total and quotient are fp32; a weight is rounded once, when "
         "it is stored.",
-        "n and m need be no multiple of 64. n * m may pass 2^31.",
+        "n and m need not be multiples of 64. n * m may exceed 2^31.",
         "`load_rows(ptr, 0, rows, length, D)` of `kernelwright.rows` is there: a tile "
         "of rows, with zeros from row `length` on.",
     ),
@@ -132,7 +133,7 @@ ATTENTION_SCORE = Exercise(
     ),
     tolerance=Tolerance(1.0, scale=_tolerated),
     hints=(
-        "Which two numbers of a row does the second walk need of the first? They are "
+        "Which two numbers per row does the second walk need from the first? They are "
         "what online_update of chapter 8 keeps. What score must a key past the end "
         "have, so that it changes neither?",
         "tile_scores: tl.dot(q, tl.trans(k)) * scale, and tl.where(cols[None, :] < m, "

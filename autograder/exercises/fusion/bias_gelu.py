@@ -77,15 +77,16 @@ BIAS_GELU = Exercise(
     entry="kernel",
     name="bias_gelu",
     source="solutions/fusion/bias_gelu.cu",
-    goal="Compute GELU (tanh's form) of `x + bias`, with `bias` read once a block and "
-    "not once a row.",
+    goal="Compute GELU (tanh's form) of `x + bias`, with `bias` read once per block, "
+    "not once per row.",
     requirements=(
         "`x` and `out` are (rows, columns), contiguous; `columns` is a multiple of 4, "
         "so each row begins at a multiple of 16 bytes.",
-        "The grid is (columns / 1,024, rounded up; fewer blocks than rows): a thread "
-        "of 256 has four columns, and goes from row to row in steps of `gridDim.y`.",
+        "Blocks of 256 threads, columns / 1,024 of them across (rounded up), and fewer "
+        "down than there are rows: a thread has four columns, and goes from row "
+        "`blockIdx.y` on in steps of `gridDim.y`.",
         "`gelu_tanh(v)` is 0.5 v (1 + tanh(0.79788456 (v + 0.044715 v^3))).",
-        "In `float`, 16 bytes a load and store.",
+        "In `float`, with 16 bytes per load and store.",
     ),
     problem=_problem,
     reference=_reference,
@@ -112,7 +113,8 @@ BIAS_GELU = Exercise(
         "reinterpret_cast<const float4*>(x)[at], and to the same place of out goes "
         "make_float4(gelu_tanh(v.x + b.x), …).",
     ),
-    onward="bias fits into L2 many times. How much does reading it a row cost, really?",
+    onward="bias fits into L2 many times. What does reading it for every row really "
+    "cost?",
     counts=moves({"bias": 4}, width=16),
     structure=(sixteen_bytes(IN_DOUBLE),),
     speed=Speed(

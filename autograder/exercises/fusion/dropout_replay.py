@@ -75,7 +75,7 @@ DROPOUT_REPLAY = Exercise(
         "times GELU's derivative at `x[i]`, divided by 1 - p.",
         "Forward gave element i word i % 4 of `philox(i / 4, seed)`. `philox`, "
         "`word_of` and `gelu_slope` are right.",
-        "The launch has a thread for each four elements; `n` is any number.",
+        "The launch has a thread for every four elements; `n` is any number.",
         "Each element is read once and written once, coalesced.",
     ),
     problem=_problem,

@@ -37,12 +37,12 @@ FUSER = Exercise(
         "`statements`: `const float t0 = …;` for each operation, once, however often "
         "it is used. An input's name is `x` and its `value`; a constant is its "
         "`value`, written as a float.",
-        "`kernel`: the lines of a kernel whose threads own `PACK` elements each, any "
-        "`n`; each array is gone over once. With `PACK = 1` two lines do; 4 is for "
-        "speed.",
-        "`SLOPES`: one line an operation, nine of them. `slopes`: from the result "
-        "back; the gradient of what is used twice is the sum. What only a comparison "
-        "uses has none.",
+        "`kernel`: the lines of a kernel whose threads own `PACK` elements each, for "
+        "any `n`; each element is loaded or stored once. With `PACK = 1` two lines do; "
+        "4 is for speed.",
+        "`SLOPES`: one line per operation, nine of them to add. `slopes`: from the "
+        "result back; the gradient of what is used twice is the sum. What only a "
+        "comparison uses has none, and is never in `found`.",
         "Backward reads the inputs and the gradient, keeps nothing of forward's, and "
         "writes all gradients in one kernel.",
     ),
@@ -69,15 +69,17 @@ FUSER = Exercise(
         "statements: if the node is in names, return that; else name the arguments "
         "first (they append their lines before yours), format SPELLED[node.op] with "
         "the names, append the line. slopes: for node in reversed(in_order(root)), "
-        "SLOPES[node.op](found[node], node, *node.arguments) are the parts.",
+        "pass over inputs, constants and what is not in found; "
+        "SLOPES[node.op](found[node], node, *node.arguments) are the parts that its "
+        "arguments add to theirs.",
         'kernel, with PACK = 1: body = f"int i = blockIdx.x * blockDim.x + '
         "threadIdx.x; if (i < n) {call('[i]')}\". With PACK = 4: where i + 3 < n, "
-        "float4 x0_ = *(const float4*)(x0 + i); for each x, float4 y0_; for each y, "
-        "call('_.x') to call('_.w'), *(float4*)(y0 + i) = y0_;; else a loop over what "
-        "is left.",
+        "one line `float4 x0_ = *(const float4*)(x0 + i);` for each x, one `float4 "
+        "y0_;` for each y, call('_.x') to call('_.w'), and a line `*(float4*)(y0 + i) "
+        "= y0_;` for each y; else a loop over what is left.",
     ),
     onward="Fold x * 1.0 and x + 0.0 away, add maximum and where, print fp16: the "
-    "package's fuse is this, with every wish fulfilled. Is yours as fast?",
+    "package's fuse is this, with all that added. Is yours as fast?",
     counts=(
         *moves(_READS),
         # Forward computes each tanh once, and backward again; four written out are

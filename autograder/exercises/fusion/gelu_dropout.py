@@ -75,8 +75,9 @@ GELU_DROPOUT = Exercise(
         "Element i takes word i % 4 (x, y, z, w) of `philox(i / 4, seed)`; its u is "
         "(word >> 8) * 2^-24.",
         "Where u >= p it is GELU (exact, by erff) divided by 1 - p, else 0.",
-        "The launch has a thread for each four elements, in blocks of 256; `n` is any "
-        "number, and 16 bytes go in a load and store.",
+        "The launch has a thread for every four elements, in whole blocks of 256; `n` "
+        "is any number. Where all four exist, they are one load and one store of 16 "
+        "bytes.",
     ),
     problem=_problem,
     reference=_reference,
@@ -94,10 +95,11 @@ GELU_DROPOUT = Exercise(
     tolerance=Tolerance(GELU_FACTOR + 2, scale=_magnitude),
     hints=(
         "Begin with philox alone: __umulhi(a, b) is the high half of a product of two "
-        "unsigned numbers, a * b the low one. Read all of c before you write any.",
+        "unsigned numbers, a * b the low one. Read all of c before you write any. "
+        "philox(0, 0) must give the words that the chapter prints.",
         "Thread t has elements 4 t to 4 t + 3, and calls philox(t, seed) once: its "
-        "words x, y, z, w are for the four. Where all four exist, load a float4; at "
-        "the end fewer exist, one by one.",
+        "words x, y, z, w are for the four. Where all four exist, load a float4; where "
+        "fewer do, at the end, take them one by one.",
         "high0 = __umulhi(M0, c.x), low0 = M0 * c.x, the same with M1 and c.z; c = "
         "make_uint4(high1 ^ c.y ^ k0, low1, high0 ^ c.w ^ k1, low0). In kept_gelu: "
         "float u = (word >> 8) * 0x1p-24f.",

@@ -86,7 +86,7 @@ LAYER_NORM_RELU_FUSED = Exercise(
     entry="function",
     name="layer_norm_relu_fused",
     source="solutions/fusion/layer_norm_relu_fused.py",
-    goal="Make `relu(layer_norm(x) * weight + bias)` of each row in one Triton "
+    goal="Compute `relu(layer_norm(x) * weight + bias)` of each row in one Triton "
     "program, which reads the row once and writes it once.",
     requirements=(
         "x is (rows, columns), contiguous, with at most 8,192 columns; weight and bias "

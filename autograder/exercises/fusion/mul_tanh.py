@@ -34,7 +34,7 @@ _SAID = {
     "steep": "products of some 5",
     "far": "products of some 1,000",
     "special": "NaN and Inf among them",
-    "summed": "the gradient of a sum",
+    "summed": "the gradient of a sum (one number, with strides of 0)",
 }
 
 
@@ -102,8 +102,8 @@ MUL_TANH = Exercise(
         "rounded once.",
         "`save_for_backward` keeps `x` and `y` alone: backward computes tanh again.",
         "backward reads x, y and the gradient, and writes `dx` and `dy`: five passes.",
-        "The gradient that comes in may be no contiguous tensor: that of `out.sum()` "
-        "is one number for all elements.",
+        "The gradient that comes in need not be contiguous: that of `out.sum()` is one "
+        "number for all elements.",
     ),
     problem=_problem,
     reference=_reference,
@@ -122,12 +122,13 @@ MUL_TANH = Exercise(
     hints=(
         "The derivative of tanh(v) is 1 - tanh(v)^2, and v = x * y. By which of the "
         "two is it multiplied for dx, and by which for dy?",
-        "tanh(v) is 2 * tl.sigmoid(2 * v) - 1, which no v overflows. forward keeps by "
-        "ctx.save_for_backward(x, y), backward gets ctx.saved_tensors, and returns "
-        "(dx, dy), in the order of forward's arguments.",
-        "t = 2 * tl.sigmoid(2 * x * y) - 1; slope = grad * (1 - t * t); dx is slope * "
-        "y and dy is slope * x. Launch with (triton.cdiv(n, 1024),), and give the "
-        "kernel grad.contiguous().",
+        "tanh(v) is 2 * tl.sigmoid(2 * v) - 1, which overflows for no v. forward keeps "
+        "x and y by ctx.save_for_backward(x, y); backward gets them from "
+        "ctx.saved_tensors, and returns (dx, dy), in the order of forward's arguments. "
+        "What is a gradient in memory that is one number for all elements?",
+        "Widen what you load with .to(tl.float32). t = 2 * tl.sigmoid(2 * x * y) - 1; "
+        "slope = grad * (1 - t * t); dx is slope * y and dy is slope * x. Launch with "
+        "(triton.cdiv(n, 1024),), and give the kernel grad.contiguous().",
     ),
     onward="Keeping out as well would spare the sigmoid in backward. What would it "
     "cost?",
