@@ -64,7 +64,7 @@ FUSER = Exercise(
     tolerance=Tolerance(FACTOR, scale=chain_scale),
     hints=(
         "Begin with PACK = 1 and a kernel of two lines: i, and a call of the element's "
-        "function behind the guard. name_of is called for every argument of every "
+        "function inside of the guard. name_of is called for every argument of every "
         "node: what must it do the second time that it is asked for the same node?",
         "statements: if the node is in names, return that; else name the arguments "
         "first (they append their lines before yours), format SPELLED[node.op] with "

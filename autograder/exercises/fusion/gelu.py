@@ -74,7 +74,7 @@ GELU = Exercise(
     hints=(
         "Eager PyTorch runs five kernels: divide, erf, add 1, times x, times 0.5. "
         "Each is one operation on a variable of yours.",
-        "`float v = x[i];` once, behind the guard `i < n`; then everything is made of "
+        "`float v = x[i];` once, inside of the guard `i < n`; then all is made of "
         "`v`. 1 / sqrt(2) is 0.70710678f.",
         "`out[i] = 0.5f * v * (1.0f + erff(v * 0.70710678f));`",
     ),

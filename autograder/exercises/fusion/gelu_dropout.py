@@ -104,8 +104,8 @@ GELU_DROPOUT = Exercise(
         "make_uint4(high1 ^ c.y ^ k0, low1, high0 ^ c.w ^ k1, low0). In kept_gelu: "
         "float u = (word >> 8) * 0x1p-24f.",
     ),
-    onward="Seven rounds pass all tests of BigCrush as well. Would three more cost "
-    "time here?",
+    onward="Seven rounds pass BigCrush, a hard battery of tests for generators, as "
+    "well. Would three fewer save time here?",
     counts=moves(width=16),
     structure=(sixteen_bytes(IN_DOUBLE),),
     speed=timed(
