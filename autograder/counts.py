@@ -153,7 +153,7 @@ def _why(count: Count, problem: Problem, trace: Trace) -> Iterator[str]:
     cost = sum(getattr(access, unit) for access in chosen) / requests
     ideal = sum(getattr(a, f"ideal_{unit}") * a.requests for a in chosen) / requests
     if cost > 1.2 * ideal and count.metric != "bytes":
-        yield f": {_each(cost, unit)} a request, where {_number(ideal)} would do"
+        yield f": {_each(cost, unit)} per request, where {_number(ideal)} would do"
     elif count.metric == "moved":
         least = ideal_of(replace(count, metric="bytes"), problem)
         asked = sum(access.bytes for access in chosen)
@@ -162,8 +162,8 @@ def _why(count: Count, problem: Problem, trace: Trace) -> Iterator[str]:
             yield f": elements are asked for {often} times as often as need be"
     if 0 < lanes < _FEWEST_LANES:
         yield (
-            f": on average {_each(lanes, 'active lanes')} a request. Let all 32 lanes "
-            "of a warp take part, each with an element of its own"
+            f": on average {_each(lanes, 'active lanes')} per request. Let all 32 "
+            "lanes of a warp take part, each with an element of its own"
         )
 
 
@@ -230,10 +230,10 @@ def figures(trace: Trace) -> dict[str, Any]:
 def _line_cost(a: Access) -> tuple[str, float]:
     requests = max(1, a.requests)
     if a.space == "global" and a.sectors:
-        return f"{_each(a.sectors / requests, 'sectors')} a request", a.ideal_sectors
+        return f"{_each(a.sectors / requests, 'sectors')} per request", a.ideal_sectors
     if a.space == "shared" and a.wavefronts:
         each = _each(a.wavefronts / requests, "wavefronts")
-        return f"{each} a request", a.ideal_wavefronts
+        return f"{each} per request", a.ideal_wavefronts
     return f"{a.bytes:,} bytes", 0.0
 
 

@@ -186,7 +186,7 @@ def _cost(requests: Sequence[Any], actors: Actors) -> str:
         spent = sum(len(touched_sectors(r)) for r in requests) / len(requests)
         best = sum(ideal_sectors(r) for r in requests) / len(requests)
         thing = "sector"
-    each = "a request" if actors.noun == "warp" else "an access"
+    each = "per request" if actors.noun == "warp" else "per access"
     return f"{spent:.3g} {thing}{'' if spent == 1 else 's'} {each}, {best:.3g} at best"
 
 

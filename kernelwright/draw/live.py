@@ -214,7 +214,7 @@ def explore_stride(
         used = total.bytes / moved if moved else 0
         return Picture(
             drawn,
-            f"{total.sectors_per_request:.3g} sectors a request, "
+            f"{total.sectors_per_request:.3g} sectors per request, "
             f"{100 * min(1, used):.3g}% of the bytes that move are used",
         )
 

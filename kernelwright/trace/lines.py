@@ -138,12 +138,12 @@ def _sentence(
         what += f" ({buffer})"
     if space == "global":
         return (
-            f"{what}: {figures['sectors']:.3g} sectors a request, "
+            f"{what}: {figures['sectors']:.3g} sectors per request, "
             f"ideal {figures['ideal_sectors']:.3g}"
         )
     if space == "shared":
         return (
-            f"{what}: {figures['wavefronts']:.3g} wavefronts a request, "
+            f"{what}: {figures['wavefronts']:.3g} wavefronts per request, "
             f"ideal {figures['ideal_wavefronts']:.3g}"
         )
     return what

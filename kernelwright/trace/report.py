@@ -31,7 +31,7 @@ class LineAccess:
             bytes without gaps.
         wavefronts: passes over the 32 banks of shared memory.
         wavefronts_per_request, ideal_wavefronts_per_request: likewise.
-        lanes: active lanes a request, on average.
+        lanes: active lanes per request, on average.
         bytes: what the lanes asked for.
         source: the line's text.
         merges: nvcc may join this access with its neighbours, so that a GPU counts
@@ -129,12 +129,12 @@ class Totals:
 
     @property
     def sectors_per_request(self) -> float:
-        """32-byte sectors a request, on average."""
+        """32-byte sectors per request, on average."""
         return self.sectors / self.requests if self.requests else 0.0
 
     @property
     def wavefronts_per_request(self) -> float:
-        """Passes over the banks a request, on average."""
+        """Passes over the banks per request, on average."""
         return self.wavefronts / self.requests if self.requests else 0.0
 
 

@@ -47,8 +47,8 @@ def cost(access: LineAccess) -> str:
     """Say what a request costs, beside the ideal."""
     if access.space == "global":
         ideal, got = access.ideal_sectors_per_request, access.sectors_per_request
-        return f"{got:.3g} sectors a request, ideal {ideal:.3g}"
+        return f"{got:.3g} sectors per request, ideal {ideal:.3g}"
     if access.space == "shared":
         ideal, got = access.ideal_wavefronts_per_request, access.wavefronts_per_request
-        return f"{got:.3g} wavefronts a request, ideal {ideal:.3g}"
+        return f"{got:.3g} wavefronts per request, ideal {ideal:.3g}"
     return ""

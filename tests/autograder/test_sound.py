@@ -180,7 +180,7 @@ def test_it_moves_too_much_and_is_right_all_the_same(judge: Judge) -> None:
     assert parts == {"correct": 7.5, "counts": 0.0}
     assert (
         "line 6: the global loads take 2,048 bytes in all, 4 times the ideal 512 "
-        "(at most 538 earn the points): 16 sectors a request, where 4 would do."
+        "(at most 538 earn the points): 16 sectors per request, where 4 would do."
     ) in result.message
     assert part_words(result, "counts").startswith("failed: ")
     _shown_everywhere(result)
@@ -232,7 +232,7 @@ def test_lanes_that_rest_are_counted(judge: Judge) -> None:
     assert result.earned == 7.5
     assert (
         "line 6: the global stores take 16 requests in all, 4 times the ideal 4 "
-        "(at most 7.6 earn the points): on average 8 active lanes a request. Let all"
+        "(at most 7.6 earn the points): on average 8 active lanes per request. Let all"
     ) in result.message
 
 

@@ -30,7 +30,7 @@ _ONE_STORE = (
 )
 
 # Where the GPU's counters differ from the trace: what the trace says instead, and why.
-# Of global memory sectors a request, of shared memory wavefronts in all.
+# Of global memory sectors per request, of shared memory wavefronts in all.
 DISAGREEMENTS: dict[tuple[str, str], tuple[float, str]] = {
     ("matmul_register_blocked", "shared_load"): (
         32768,

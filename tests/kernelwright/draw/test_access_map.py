@@ -50,7 +50,7 @@ def test_each_instruction_is_a_frame_behind_the_overview() -> None:
     )
     assert drawn.frames[2].words == (
         "step 2 of 4, line 5 stores: 2 warps; the first (block 0, 0, 0, warp 0) "
-        "out[1] to out[125], neighbouring lanes 4 elements apart; 16 sectors a "
+        "out[1] to out[125], neighbouring lanes 4 elements apart; 16 sectors per "
         "request, 4 at best"
     )
     # One path a warp, each with its 32 elements.
@@ -61,7 +61,7 @@ def test_each_instruction_is_a_frame_behind_the_overview() -> None:
 def test_the_caption_states_the_conclusion() -> None:
     assert access_map(strided(1), "x").caption == (
         "x in strided, all blocks. Each of 64 elements is loaded once. Line 5 loads "
-        "with neighbouring lanes 1 element apart: 4 sectors a request, 4 at best."
+        "with neighbouring lanes 1 element apart: 4 sectors per request, 4 at best."
     )
 
 
@@ -70,7 +70,7 @@ def test_a_shared_array_is_drawn_in_wavefronts(reversed_report: TraceReport) -> 
     assert drawn.caption.startswith(
         "tile in reversed, block 0, 0, 0. Each of 64 elements is touched twice."
     )
-    assert "lanes -1 elements apart: 1 wavefront a request" in drawn.caption
+    assert "lanes -1 elements apart: 1 wavefront per request" in drawn.caption
     assert [re.findall(r"line \d \w+", f.words) for f in drawn.frames[1:]] == [
         ["line 4 stores"],
         ["line 6 loads"],

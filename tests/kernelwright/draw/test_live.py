@@ -50,11 +50,11 @@ def test_the_widget_traces_again_when_the_stride_is_changed() -> None:
     explorer = explore_stride(run, (1, 2, 32))
     controls, shown = explorer.widget().children
     assert asked == [1]
-    assert "stride 1: 5 sectors a request" in shown.value
+    assert "stride 1: 5 sectors per request" in shown.value
     before = shown.value
     controls.children[0].value = 32
     assert asked == [1, 32]
-    assert "stride 32: 32 sectors a request, 12.5% of the bytes" in shown.value
+    assert "stride 32: 32 sectors per request, 12.5% of the bytes" in shown.value
     assert before.count("kw-used") != 0 and before != shown.value
     assert "<script" not in shown.value
 

@@ -22,7 +22,7 @@ def test_the_slider_goes_through_programs_where_each_has_one_step() -> None:
     assert drawn.slider == "Program" and len(drawn.frames) == 1 + 4
     assert drawn.frames[0].words == "all accesses to out_ptr, by 4 programs in 1 step"
     assert drawn.frames[4].words == (
-        "program 3 stores out_ptr[24] to out_ptr[29]; 1 sector an access, 1 at best; "
+        "program 3 stores out_ptr[24] to out_ptr[29]; 1 sector per access, 1 at best; "
         "2 lanes masked off"
     )
     assert "Each of 30 elements is stored once." in drawn.caption

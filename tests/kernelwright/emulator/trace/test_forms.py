@@ -16,7 +16,7 @@ def test_the_terminal_form_has_every_access_and_problem(trace):
     report = trace(SOURCE, "k", 1, 64, torch.randn(128), torch.zeros(60), 60)
     text = str(report)
     assert "its one block traced" in text
-    assert "8 sectors a request, ideal 4" in text
+    assert "8 sectors per request, ideal 4" in text
     assert "outside of out, which has 60 elements" in text
     assert all(len(line) < 200 for line in text.splitlines())
 
