@@ -107,6 +107,8 @@ GELU_DROPOUT = Exercise(
     onward="Seven rounds pass BigCrush, a hard battery of tests for generators, as "
     "well. Would three fewer save time here?",
     counts=moves(width=16),
+    # With three elements behind the last four.
+    counted=2,
     structure=(sixteen_bytes(IN_DOUBLE),),
     speed=timed(
         dropout_case(TIMED, 10), {"bronze": 0.45, "silver": 0.60, "gold": 0.75}
