@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from kernelwright.torch_mode import QuickMode
 
 _MOST, _LONGEST = 500, 100
+_own = 0  # how deep in what the grader does itself
 
 
 @contextmanager
@@ -30,6 +31,17 @@ def operations_seen() -> Iterator[set[str]]:
     # An operation that is taken apart before it reaches the lower level is seen above.
     with _Functions(seen), _Operations(seen):
         yield seen
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Do not take what the grader itself runs in between for the answer's."""
+    global _own
+    _own += 1
+    try:
+        yield
+    finally:
+        _own -= 1
 
 
 def told(seen: set[str]) -> list[str]:
@@ -69,7 +81,8 @@ class _Functions(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        self.seen.add(str(getattr(func, "__name__", "")))
+        if not _own:
+            self.seen.add(str(getattr(func, "__name__", "")))
         return func(*args, **(kwargs or {}))
 
 
@@ -85,5 +98,6 @@ class _Operations(QuickMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        self.seen.add(str(func))
+        if not _own:
+            self.seen.add(str(func))
         return func(*args, **(kwargs or {}))

@@ -13,6 +13,7 @@ from autograder.exercises import all_exercises
 from autograder.judge import Judge
 from autograder.results import Result
 from autograder.submission import Cells
+from autograder.worker.operations import operations_seen
 from autograder.worker.origins import Origins
 
 pytest.importorskip("triton")
@@ -35,6 +36,17 @@ def stored(seen: Origins, values: Tensor) -> Tensor:
 
 
 MINE = torch.softmax(X, -1)
+
+
+def test_what_it_looks_at_is_no_operation_of_the_answers() -> None:
+    seen = origins()
+    with operations_seen() as ran:
+        copy = X[2:].clone()  # compared with the inputs, value by value
+        seen.before("kernel", {"x_ptr": copy})
+        seen.after({"x_ptr": copy.add_(1.0)})
+    named = {name for name in ran if name.startswith("aten.")}
+    assert named == {"aten.slice.Tensor", "aten.clone.default", "aten.add_.Tensor"}
+
 
 HARMLESS: dict[str, Callable[[], object]] = {
     "input": lambda: X,
