@@ -100,6 +100,8 @@ DROPOUT_REPLAY = Exercise(
     ),
     onward="Write the test that would have found it: three lines, and no rate in them.",
     counts=moves(),
+    # With two elements behind the last four.
+    counted=1,
     structure=(
         Structure(
             lacks=IN_DOUBLE,
