@@ -31,6 +31,7 @@ from autograder.exercises._layernorm import (
     rows_case,
     timed,
 )
+from autograder.exercises.fusion.shared import CONVERTED_INSIDE
 from autograder.totals import moves
 
 HALF = torch.float16
@@ -138,6 +139,7 @@ LAYER_NORM_RELU_FUSED = Exercise(
             message="The values are right, and it is not your Triton kernel alone that "
             "made them: mean, variance and ReLU belong into it.",
         ),
+        CONVERTED_INSIDE,
     ),
     speed=timed(16384, 8192, 4, {"bronze": 0.60, "silver": 0.80, "gold": 0.90}),
     prelude="import torch\nimport kernelwright as kw\n"

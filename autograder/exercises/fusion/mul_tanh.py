@@ -23,7 +23,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
-from autograder.exercises.fusion.shared import TIMED
+from autograder.exercises.fusion.shared import CONVERTED_INSIDE, TIMED
 from autograder.totals import moves
 
 HALF = torch.float16
@@ -141,6 +141,7 @@ MUL_TANH = Exercise(
             message="The values are right, and it is not your Triton kernels alone "
             "that made them: the product, tanh and its derivative belong into them.",
         ),
+        CONVERTED_INSIDE,
     ),
     speed=Speed(
         peer="copy bandwidth",

@@ -84,4 +84,11 @@ def sixteen_bytes(also_none_of: tuple[str, ...] = ()) -> Structure:
     )
 
 
+# Outside of the kernel a conversion is a pass over memory of its own.
+CONVERTED_INSIDE = Structure(
+    runs_no=("_to_copy",),
+    message="The values are right, and torch converted some of them, which reads and "
+    "writes memory once more: convert in the kernel, behind the load and before the "
+    "store.",
+)
 IN_DOUBLE = ("DADD", "DMUL", "DFMA")
