@@ -51,8 +51,11 @@ class Packed(NamedTuple):
 
     def to(self, device: torch.device | str) -> Packed:
         """Return it on a device."""
-        moved = (x.to(device) for x in self[:3])
-        return Packed(*moved, *self[3:])
+        return self._replace(
+            words=self.words.to(device),
+            scales=self.scales.to(device),
+            zeros=self.zeros.to(device),
+        )
 
 
 def pack(quantized: Quantized) -> Packed:
@@ -114,7 +117,9 @@ def restored(packed: Packed, dtype: torch.dtype) -> torch.Tensor:
 @cache
 def _functions() -> dict[str, kernelwright.cpp.Function]:
     source = Path(__file__).with_name("packing.cpp")
-    return kernelwright.cpp.compile(source.read_text(encoding="utf-8"), name=source.name)
+    return kernelwright.cpp.compile(
+        source.read_text(encoding="utf-8"), name=source.name
+    )
 
 
 def _in_parts(tiles: int, work: Callable[[int, int], None]) -> None:
@@ -174,8 +179,8 @@ def _check(
 ) -> None:
     if codes.dtype != torch.uint8 or codes.dim() != 2:
         raise TypeError(
-            f"pack: codes are {codes.dtype} of shape {tuple(codes.shape)}; wanted uint8, "
-            "(rows, columns), as quantize returns them."
+            f"pack: codes are {codes.dtype} of shape {tuple(codes.shape)}; wanted "
+            "uint8, (rows, columns), as quantize returns them."
         )
     if codes.numel() and int(codes.max()) > 15:
         raise ValueError(
@@ -185,6 +190,6 @@ def _check(
     for name, given in (("scales", scales), ("zeros", zeros)):
         if tuple(given.shape) != groups:
             raise ValueError(
-                f"pack: {name} have shape {tuple(given.shape)}; wanted {groups}, one for "
-                f"each group of {group_size} columns in each row."
+                f"pack: {name} have shape {tuple(given.shape)}; wanted {groups}, one "
+                f"for each group of {group_size} columns in each row."
             )

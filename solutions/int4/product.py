@@ -1,0 +1,239 @@
+"""x weightᵀ with the weight in four bits: which kernel, and torch's operator."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import kernelwright as kw
+from kernelwright.operators import operator, zeros_between_launches
+from solutions.int4.layout import ROWS, Packed, restored
+
+_HERE = Path(__file__).parent
+_C_TYPES = {
+    torch.float16: "__half",
+    torch.bfloat16: "__nv_bfloat16",
+    torch.float32: "float",
+    torch.float64: "double",
+}
+HALVES = (torch.float16, torch.bfloat16)
+MOST_TOKENS = 256
+"""Of more tokens the product costs more than the weight: it is restored once."""
+_EMULATED = 2**22  # products of two numbers; about a second on two cores
+_WANTED_BLOCKS = 264  # two on each of an H200's SMs
+
+
+class Few(NamedTuple):
+    """A launch of ``few.cu``, for tokens that fit into one or two of mma's tiles."""
+
+    token_tiles: int
+    warps: int = 8
+    depth: int = 2
+
+
+class Many(NamedTuple):
+    """A launch of ``many.cu``."""
+
+    token_tiles: int
+    splits: int
+    warps: int = 4
+    row_tiles: int = 2
+    stages: int = 3
+
+    @property
+    def rows(self) -> int:
+        """Rows of the weight that a block has."""
+        return ROWS * self.warps * self.row_tiles
+
+
+def plan_for(tokens: int, rows: int, columns: int, group_size: int) -> Few | Many:
+    """Choose a kernel and its tiles.
+
+    Args:
+        tokens: rows of x, 1 to ``MOST_TOKENS``.
+        rows: of the weight.
+        columns: of the weight, and of x.
+        group_size: a multiple of 16.
+    """
+    if tokens <= 8 and group_size % 64 == 0:
+        return Few(1)
+    tiles = next(n for n in (1, 2, 4, 8) if tokens <= 8 * n or n == 8)
+    one = Many(tiles, 1)
+    blocks = kw.cdiv(rows, one.rows) * kw.cdiv(tokens, 8 * tiles)
+    steps = kw.cdiv(columns, 64)
+    # A part of fewer than eight steps hardly fills the stages.
+    return one._replace(splits=max(1, min(_WANTED_BLOCKS // blocks, steps // 8)))
+
+
+def multiplied(
+    x: torch.Tensor, packed: Packed, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """Compute ``x weightᵀ + bias`` of (tokens, columns), by the best way there is."""
+    if not _fits(x, packed):
+        weight = whole(packed, x.dtype)
+        return torch.nn.functional.linear(x, weight, bias)
+    out = x.new_empty(x.shape[0], packed.rows)
+    if not out.numel():
+        return out
+    # Scales of a wider dtype are rounded to x's, as autocast would.
+    packed = packed._replace(scales=packed.scales.to(x.dtype))
+    x = x.contiguous()
+    x = x if x.data_ptr() % 16 == 0 else x.clone()
+    plan = plan_for(x.shape[0], packed.rows, packed.columns, packed.group_size)
+    if isinstance(plan, Few):
+        _launch_few(plan, x, packed, bias, out)
+    else:
+        _launch_many(plan, x, packed, bias, out)
+    return out
+
+
+def _fits(x: torch.Tensor, packed: Packed) -> bool:
+    """Say whether a kernel takes it as it is."""
+    whole = packed.columns % 8 == 0 and packed.group_size % 16 == 0
+    small = x.shape[0] * packed.rows * packed.columns <= _EMULATED
+    here = x.device.type == "cuda" or small
+    return (
+        x.dtype in HALVES
+        and packed.columns > 0
+        and x.shape[0] <= MOST_TOKENS
+        and whole
+        and here
+    )
+
+
+def _launch_few(
+    plan: Few,
+    x: torch.Tensor,
+    packed: Packed,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    tokens, columns = x.shape
+    words, scales, zeros, rows, _, group_size = packed
+    steps = 2 if group_size % 128 == 0 else 1
+    kernel = _kernel(
+        "few.cu",
+        f"int4_few<{_C_TYPES[x.dtype]}, {plan.token_tiles}, {plan.warps}, {steps}, "
+        f"{plan.depth}>",
+        x.device.type,
+    )
+    grid = words.shape[0], kw.cdiv(tokens, 8 * plan.token_tiles)
+    kernel[grid, 32 * plan.warps](
+        words, scales, zeros, x, bias, out, tokens, rows, columns, scales.shape[1],
+        group_size // 64,
+    )  # fmt: skip
+
+
+def _launch_many(
+    plan: Many,
+    x: torch.Tensor,
+    packed: Packed,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    tokens, columns = x.shape
+    words, scales, zeros, rows, _, group_size = packed
+    kernel = _kernel(
+        "many.cu",
+        f"int4_many<{_C_TYPES[x.dtype]}, {plan.token_tiles}, {plan.warps}, "
+        f"{plan.row_tiles}, {plan.stages}>",
+        x.device.type,
+    )
+    across, down = kw.cdiv(rows, plan.rows), kw.cdiv(tokens, 8 * plan.token_tiles)
+    left = plan.splits * out.numel() if plan.splits > 1 else 1
+    parts = torch.empty(left, dtype=torch.float32, device=x.device)
+    arrived = zeros_between_launches(x.device, across * down)
+    kernel[(across, down, plan.splits), 32 * plan.warps](
+        words, scales, zeros, x, bias, out, parts, arrived, tokens, rows, columns,
+        scales.shape[1], group_size,
+    )  # fmt: skip
+
+
+def whole(packed: Packed, dtype: torch.dtype) -> torch.Tensor:
+    """Return the matrix that a packed one stands for, rounded to a dtype."""
+    words, scales, zeros, rows, columns, group_size = packed
+    if words.device.type != "cuda":
+        return restored(packed, dtype)
+    out = torch.empty(rows, columns, dtype=dtype, device=words.device)
+    if not out.numel():
+        return out
+    wide = torch.promote_types(scales.dtype, torch.float32)
+    names = ", ".join(_C_TYPES[d] for d in (dtype, scales.dtype, wide))
+    kernel = _kernel("restore.cu", f"restore<{names}>", "cuda")
+    grid = kw.cdiv(words.shape[1], 4), words.shape[0]
+    kernel[grid, 128](
+        words, scales, zeros, out, rows, columns, scales.shape[1], group_size
+    )
+    return out
+
+
+@cache
+def _kernel(file: str, name: str, device_type: str) -> kw.cuda.Kernel:
+    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
+    text = (_HERE / file).read_text(encoding="utf-8")
+    return kw.cuda.compile(text, name=file, backend=backend)[name]
+
+
+@operator("int4_linear")
+def linear_operator(
+    x: torch.Tensor,
+    words: torch.Tensor,
+    scales: torch.Tensor,
+    zeros: torch.Tensor,
+    bias: torch.Tensor | None,
+    rows: int,
+    columns: int,
+    group_size: int,
+) -> torch.Tensor:
+    """Multiply by a packed weight."""
+    packed = Packed(words, scales, zeros, rows, columns, group_size)
+    return multiplied(x, packed, bias)
+
+
+@operator("int4_restore")
+def restore_operator(
+    words: torch.Tensor,
+    scales: torch.Tensor,
+    zeros: torch.Tensor,
+    rows: int,
+    columns: int,
+    group_size: int,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Return the matrix that words stand for."""
+    return whole(Packed(words, scales, zeros, rows, columns, group_size), dtype)
+
+
+linear_operator.register_fake(
+    lambda x, words, scales, zeros, bias, rows, columns, group_size: x.new_empty(
+        x.shape[0], rows
+    )
+)
+restore_operator.register_fake(
+    lambda words, scales, zeros, rows, columns, group_size, dtype: scales.new_empty(
+        rows, columns, dtype=dtype
+    )
+)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, words, scales, zeros, _, *ctx.sizes = inputs
+    ctx.dtype = x.dtype
+    ctx.save_for_backward(words, scales, zeros)
+
+
+def _gradient(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    words, scales, zeros = ctx.saved_tensors
+    of_x = of_bias = None
+    if ctx.needs_input_grad[0]:
+        weight = restore_operator(words, scales, zeros, *ctx.sizes, ctx.dtype)
+        of_x = slope @ weight
+    if ctx.needs_input_grad[4]:
+        of_bias = slope.sum(0)
+    return of_x, None, None, None, of_bias, None, None, None
+
+
+linear_operator.register_autograd(_gradient, setup_context=_keep)
