@@ -16,7 +16,7 @@ import torch
 
 import kernelwright as kw
 from benchmarks import _peers
-from benchmarks._candidates import Candidate, median_ratio, short, time_in_turn
+from benchmarks._candidates import Candidate, print_fastest, short, time_in_turn
 from benchmarks.fusion import CHAINS, COLUMNS, ROWS, Chain, operands
 from solutions.fusion import launch
 from solutions.fusion.expression import traced
@@ -50,9 +50,7 @@ def sweep(chain: Chain, dtype: torch.dtype) -> None:
     ]
     times = time_in_turn(todo, ROUNDS, SECONDS)
     print(f"== {chain.name}, {short(dtype)}, {ROWS} x {COLUMNS}")
-    for name in sorted(times, key=lambda name: min(times[name])):
-        peers = (median_ratio(times[p], times[name]) for p in ("copy", "torch.compile"))
-        print("  {:<24} {:.3f} of copy, {:.3f} x torch.compile".format(name, *peers))
+    print_fastest(times, ("copy", "torch.compile"))
 
 
 def main() -> int:

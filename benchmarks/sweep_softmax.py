@@ -18,7 +18,7 @@ import torch
 import triton
 
 import kernelwright as kw
-from benchmarks._candidates import Candidate, median_ratio, time_in_turn
+from benchmarks._candidates import Candidate, print_fastest, time_in_turn
 from solutions.softmax import launch
 
 SHAPES = ((16384, 8192), (4096, 65_536), (1024, 262_144), (256, 1_048_576))
@@ -99,11 +99,7 @@ def sweep(rows: int, columns: int, kind: str, way: str) -> None:
     todo.append(Candidate("copy", "copy", copied.copy_, (half,), bytes_moved, kind))
     times = time_in_turn(todo, 3, SECONDS)
     print(f"== {way} {kind} {rows} x {columns}")
-    for name in sorted(times, key=lambda name: min(times[name]))[:8]:
-        beside = (
-            median_ratio(times[other], times[name]) for other in ("copy", "today")
-        )
-        print("  {:<48} {:5.2f} of copy, {:5.2f} x today".format(name, *beside))
+    print_fastest(times, ("copy", "today"), 8)
 
 
 def main() -> int:
