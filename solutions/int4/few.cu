@@ -21,7 +21,8 @@ __device__ Numbers load_numbers(const T* x, int column, int columns) {
     Numbers found = {};
     for (int i = 0; i < 2; ++i) {
         if (x && column + 8 * i < columns)
-            found.half[i] = *reinterpret_cast<const uint4*>(x + column + 8 * i);
+            found.half[i] =
+                *reinterpret_cast<const uint4*>(x + column + 8 * i);
     }
     return found;
 }
@@ -29,23 +30,27 @@ __device__ Numbers load_numbers(const T* x, int column, int columns) {
 // STEPS tiles of 64 columns share a scale, and DEPTH such groups are under way.
 template <typename T, int TOKEN_TILES, int WARPS, int STEPS, int DEPTH>
 __global__ void __launch_bounds__(WARPS * 32)
-    int4_few(const uint4* words, const T* scales, const unsigned char* zeros,
-             const T* x, const T* bias, T* out, int tokens, int rows, int columns,
-             int pitch, int group_steps) {
+    int4_few(const uint4* words, const T* scales,
+             const unsigned char* zeros, const T* x, const T* bias, T* out,
+             int tokens, int rows, int columns, int pitch,
+             int group_steps) {
     using Pair = typename kw::Int4<T>::Pair;
     constexpr int TOKENS = 8 * TOKEN_TILES;
     __shared__ float shared[WARPS][TOKENS][17];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int g = lane / 4, t = lane % 4;
-    const int across = (columns + 63) / 64, units = (across + STEPS - 1) / STEPS;
+    const int across = (columns + 63) / 64,
+              units = (across + STEPS - 1) / STEPS;
     const long long row = 16LL * blockIdx.x;
-    const uint4* mine = words + static_cast<long long>(blockIdx.x) * across * 32 + lane;
+    const uint4* mine =
+        words + static_cast<long long>(blockIdx.x) * across * 32 + lane;
     const T* of_token[TOKEN_TILES];
 #pragma unroll
     for (int j = 0; j < TOKEN_TILES; ++j) {
         const int token = 8 * (TOKEN_TILES * blockIdx.y + j) + g;
-        of_token[j] =
-            token < tokens ? x + static_cast<long long>(token) * columns : nullptr;
+        of_token[j] = token < tokens
+                          ? x + static_cast<long long>(token) * columns
+                          : nullptr;
     }
     float sum[TOKEN_TILES][4] = {};
     for (int first = warp; first < units; first += WARPS * DEPTH) {
@@ -63,7 +68,9 @@ __global__ void __launch_bounds__(WARPS * 32)
             const int unit = first + d * WARPS;
             if (unit >= units) break;
             const long long at =
-                static_cast<long long>(unit * STEPS / group_steps) * pitch + row + g;
+                static_cast<long long>(unit * STEPS / group_steps) *
+                    pitch +
+                row + g;
             Pair zero[2];
             float scale[2];
 #pragma unroll
@@ -77,11 +84,12 @@ __global__ void __launch_bounds__(WARPS * 32)
                 Numbers numbers[TOKEN_TILES];
 #pragma unroll
                 for (int j = 0; j < TOKEN_TILES; ++j) {
-                    numbers[j] = load_numbers(of_token[j],
-                                              (unit * STEPS + s) * 64 + 16 * t, columns);
+                    numbers[j] = load_numbers(
+                        of_token[j], (unit * STEPS + s) * 64 + 16 * t,
+                        columns);
                 }
-                const unsigned word[4] = {held[d][s].x, held[d][s].y, held[d][s].z,
-                                          held[d][s].w};
+                const unsigned word[4] = {held[d][s].x, held[d][s].y,
+                                          held[d][s].z, held[d][s].w};
 #pragma unroll
                 for (int f = 0; f < 4; ++f) {
                     unsigned a[4];
@@ -98,7 +106,8 @@ __global__ void __launch_bounds__(WARPS * 32)
 #pragma unroll
             for (int j = 0; j < TOKEN_TILES; ++j) {
 #pragma unroll
-                for (int i = 0; i < 4; ++i) sum[j][i] += scale[i / 2] * part[j][i];
+                for (int i = 0; i < 4; ++i)
+                    sum[j][i] += scale[i / 2] * part[j][i];
             }
         }
     }
@@ -117,6 +126,7 @@ __global__ void __launch_bounds__(WARPS * 32)
         const int place = TOKENS * blockIdx.y + token;
         if (place >= tokens || row + r >= rows) continue;
         if (bias) total += static_cast<float>(bias[row + r]);
-        out[static_cast<long long>(place) * rows + row + r] = static_cast<T>(total);
+        out[static_cast<long long>(place) * rows + row + r] =
+            static_cast<T>(total);
     }
 }

@@ -13,7 +13,8 @@
 #include <kw/mma.cuh>
 
 constexpr int STEP = 64;  // columns
-constexpr int GROUPS = STEP / 8;  // of 16 bytes, in a token's part of a step
+constexpr int GROUPS =
+    STEP / 8;  // of 16 bytes, in a token's part of a step
 
 // Where 16 bytes of a token lie: neighbouring tokens use different banks.
 __device__ int place_of(int token, int group) {
@@ -21,45 +22,56 @@ __device__ int place_of(int token, int group) {
 }
 
 template <typename T, int TOKENS, int THREADS>
-__device__ void bring(T* to, const T* x, int first_token, int tokens, int step,
-                      int columns) {
+__device__ void bring(T* to, const T* x, int first_token, int tokens,
+                      int step, int columns) {
     for (int i = threadIdx.x; i < TOKENS * GROUPS; i += THREADS) {
-        const int token = first_token + i / GROUPS, column = step * STEP + i % GROUPS * 8;
+        const int token = first_token + i / GROUPS,
+                  column = step * STEP + i % GROUPS * 8;
         const bool there = token < tokens && column < columns;
-        const T* from = x + (there ? static_cast<long long>(token) * columns + column : 0);
-        kw::cp_async<16>(to + place_of(i / GROUPS, i % GROUPS), from, there);
+        const T* from =
+            x +
+            (there ? static_cast<long long>(token) * columns + column : 0);
+        kw::cp_async<16>(to + place_of(i / GROUPS, i % GROUPS), from,
+                         there);
     }
 }
 
-template <typename T, int TOKEN_TILES, int WARPS, int ROW_TILES, int STAGES>
+template <typename T, int TOKEN_TILES, int WARPS, int ROW_TILES,
+          int STAGES>
 __global__ void __launch_bounds__(WARPS * 32)
-    int4_many(const uint4* words, const T* scales, const unsigned char* zeros,
-              const T* x, const T* bias, T* out, float* parts, int* arrived, int tokens,
-              int rows, int columns, int pitch, int group_size) {
+    int4_many(const uint4* words, const T* scales,
+              const unsigned char* zeros, const T* x, const T* bias,
+              T* out, float* parts, int* arrived, int tokens, int rows,
+              int columns, int pitch, int group_size) {
     using Pair = typename kw::Int4<T>::Pair;
     constexpr int TOKENS = 8 * TOKEN_TILES, THREADS = 32 * WARPS;
     __shared__ __align__(16) T tiles[STAGES][TOKENS * STEP];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int g = lane / 4, t = lane % 4;
-    const int across = (columns + STEP - 1) / STEP, down = (rows + 15) / 16;
+    const int across = (columns + STEP - 1) / STEP,
+              down = (rows + 15) / 16;
     const int first_token = TOKENS * blockIdx.y;
     const int tile = (blockIdx.x * WARPS + warp) * ROW_TILES;
     // This block's columns, in steps.
-    const int begin = static_cast<long long>(across) * blockIdx.z / gridDim.z;
-    const int end = static_cast<long long>(across) * (blockIdx.z + 1) / gridDim.z;
+    const int begin =
+        static_cast<long long>(across) * blockIdx.z / gridDim.z;
+    const int end =
+        static_cast<long long>(across) * (blockIdx.z + 1) / gridDim.z;
 
     uint4 next[ROW_TILES];
     auto fetch = [&](int step) {
 #pragma unroll
         for (int r = 0; r < ROW_TILES; ++r) {
-            const long long at = static_cast<long long>(tile + r) * across + step;
-            next[r] = tile + r < down && step < end ? words[32 * at + lane] : uint4{};
+            const long long at =
+                static_cast<long long>(tile + r) * across + step;
+            next[r] = tile + r < down && step < end ? words[32 * at + lane]
+                                                    : uint4{};
         }
     };
     for (int s = 0; s < STAGES - 1; ++s) {
         if (begin + s < end)
-            bring<T, TOKENS, THREADS>(tiles[s], x, first_token, tokens, begin + s,
-                                      columns);
+            bring<T, TOKENS, THREADS>(tiles[s], x, first_token, tokens,
+                                      begin + s, columns);
         kw::cp_async_commit();
     }
     fetch(begin);
@@ -69,24 +81,27 @@ __global__ void __launch_bounds__(WARPS * 32)
         __syncthreads();
         const int coming = step + STAGES - 1;
         if (coming < end)
-            bring<T, TOKENS, THREADS>(tiles[(coming - begin) % STAGES], x, first_token,
-                                      tokens, coming, columns);
+            bring<T, TOKENS, THREADS>(tiles[(coming - begin) % STAGES], x,
+                                      first_token, tokens, coming,
+                                      columns);
         kw::cp_async_commit();
         const T* here = tiles[(step - begin) % STAGES];
         uint4 held[ROW_TILES];
         Pair zero[ROW_TILES][2], scale[ROW_TILES][2];
         // A lane's sixteen columns are of one group.
-        const int group = min(step * STEP + 16 * t, columns - 1) / group_size;
+        const int group =
+            min(step * STEP + 16 * t, columns - 1) / group_size;
 #pragma unroll
         for (int r = 0; r < ROW_TILES; ++r) {
             held[r] = next[r];
             const int row = min(tile + r, down - 1) * 16 + g;
-            const long long at = static_cast<long long>(group) * pitch + row;
+            const long long at =
+                static_cast<long long>(group) * pitch + row;
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 zero[r][i] = kw::Int4<T>::zero(zeros[at + 8 * i]);
-                scale[r][i] =
-                    kw::Int4<T>::twice(static_cast<float>(scales[at + 8 * i]));
+                scale[r][i] = kw::Int4<T>::twice(
+                    static_cast<float>(scales[at + 8 * i]));
             }
         }
         fetch(step + 1);
@@ -109,8 +124,9 @@ __global__ void __launch_bounds__(WARPS * 32)
                     kw::widen<T>(word, zero[r], scale[r], a);
 #pragma unroll
                     for (int j = 0; j < TOKEN_TILES; ++j) {
-                        const unsigned b[2] = {f ? numbers[j].z : numbers[j].x,
-                                               f ? numbers[j].w : numbers[j].y};
+                        const unsigned b[2] = {
+                            f ? numbers[j].z : numbers[j].x,
+                            f ? numbers[j].w : numbers[j].y};
                         kw::mma_sync<T>(sum[r][j], a, b, sum[r][j]);
                     }
                 }
@@ -129,9 +145,11 @@ __global__ void __launch_bounds__(WARPS * 32)
                 const int row = (tile + r) * 16 + g + i / 2 * 8;
                 const int token = first_token + 8 * j + 2 * t + i % 2;
                 if (row >= rows || token >= tokens) continue;
-                const long long at = static_cast<long long>(token) * rows + row;
+                const long long at =
+                    static_cast<long long>(token) * rows + row;
                 if (alone) {
-                    const float more = bias ? static_cast<float>(bias[row]) : 0.0f;
+                    const float more =
+                        bias ? static_cast<float>(bias[row]) : 0.0f;
                     out[at] = static_cast<T>(sum[r][j][i] + more);
                 } else {
                     parts[size * blockIdx.z + at] = sum[r][j][i];
@@ -153,7 +171,8 @@ __global__ void __launch_bounds__(WARPS * 32)
     __threadfence();
     constexpr int ROWS = 16 * WARPS * ROW_TILES;
     for (int i = threadIdx.x; i < TOKENS * ROWS; i += THREADS) {
-        const int row = blockIdx.x * ROWS + i % ROWS, token = first_token + i / ROWS;
+        const int row = blockIdx.x * ROWS + i % ROWS,
+                  token = first_token + i / ROWS;
         if (row >= rows || token >= tokens) continue;
         const long long at = static_cast<long long>(token) * rows + row;
         float total = bias ? static_cast<float>(bias[row]) : 0.0f;

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <cstring>
 
-constexpr long ROWS = 16, COLUMNS = 64, HALF = ROWS / 2, BYTES = HALF * COLUMNS;
+constexpr long ROWS = 16, COLUMNS = 64, HALF = ROWS / 2,
+               BYTES = HALF * COLUMNS;
 
 static uint32_t exchanged(uint32_t word) {
-    return (word & 0xff0000ffu) | (word >> 8 & 0xff00u) | (word << 8 & 0xff0000u);
+    return (word & 0xff0000ffu) | (word >> 8 & 0xff00u) |
+           (word << 8 & 0xff0000u);
 }
 
 // Exchange the middle bytes of 16 words, which may be where they come from.
@@ -29,24 +31,29 @@ static void pack_rows(const unsigned char* low, const unsigned char* high,
 }
 
 // Pack tiles of codes, each a byte; what lies past the last row or column is 0.
-extern "C" void pack_tiles(const unsigned char* codes, int* words, long rows,
-                           long columns, long first, long last) {
+extern "C" void pack_tiles(const unsigned char* codes, int* words,
+                           long rows, long columns, long first,
+                           long last) {
     unsigned char* out = reinterpret_cast<unsigned char*>(words);
     const long across = (columns + COLUMNS - 1) / COLUMNS;
     for (long tile = first; tile < last; ++tile, out += BYTES) {
-        const long row = tile / across * ROWS, column = tile % across * COLUMNS;
+        const long row = tile / across * ROWS,
+                   column = tile % across * COLUMNS;
         const unsigned char* corner = codes + row * columns + column;
-        const bool whole = row + ROWS <= rows && column + COLUMNS <= columns;
+        const bool whole =
+            row + ROWS <= rows && column + COLUMNS <= columns;
         for (long g = 0; g < HALF; ++g) {
             const unsigned char* low = corner + g * columns;
             const unsigned char* high = low + HALF * columns;
             unsigned char some[2][COLUMNS];
             if (!whole) {
-                const long wide =
-                    columns - column < COLUMNS ? columns - column : COLUMNS;
+                const long wide = columns - column < COLUMNS
+                                      ? columns - column
+                                      : COLUMNS;
                 std::memset(some, 0, sizeof some);
                 if (row + g < rows) std::memcpy(some[0], low, wide);
-                if (row + g + HALF < rows) std::memcpy(some[1], high, wide);
+                if (row + g + HALF < rows)
+                    std::memcpy(some[1], high, wide);
                 low = some[0], high = some[1];
             }
             pack_rows(low, high, out + g * COLUMNS);
@@ -55,13 +62,17 @@ extern "C" void pack_tiles(const unsigned char* codes, int* words, long rows,
 }
 
 // Write the codes of tiles as bytes again, those past the last row or column left out.
-extern "C" void unpack_tiles(const int* words, unsigned char* codes, long rows,
-                             long columns, long first, long last) {
-    const unsigned char* packed = reinterpret_cast<const unsigned char*>(words);
+extern "C" void unpack_tiles(const int* words, unsigned char* codes,
+                             long rows, long columns, long first,
+                             long last) {
+    const unsigned char* packed =
+        reinterpret_cast<const unsigned char*>(words);
     const long across = (columns + COLUMNS - 1) / COLUMNS;
     for (long tile = first; tile < last; ++tile, packed += BYTES) {
-        const long row = tile / across * ROWS, column = tile % across * COLUMNS;
-        const long wide = columns - column < COLUMNS ? columns - column : COLUMNS;
+        const long row = tile / across * ROWS,
+                   column = tile % across * COLUMNS;
+        const long wide =
+            columns - column < COLUMNS ? columns - column : COLUMNS;
         for (long g = 0; g < HALF; ++g) {
             unsigned char both[COLUMNS], low[COLUMNS], high[COLUMNS];
             exchange(packed + g * COLUMNS, both);
@@ -69,7 +80,8 @@ extern "C" void unpack_tiles(const int* words, unsigned char* codes, long rows,
             for (long i = 0; i < COLUMNS; ++i) high[i] = both[i] >> 4;
             unsigned char* to = codes + (row + g) * columns + column;
             if (row + g < rows) std::memcpy(to, low, wide);
-            if (row + g + HALF < rows) std::memcpy(to + HALF * columns, high, wide);
+            if (row + g + HALF < rows)
+                std::memcpy(to + HALF * columns, high, wide);
         }
     }
 }

@@ -11,14 +11,16 @@ struct alignas(16) Sixteen {
 
 // T: of the matrix; S: of the scales; W: what is computed in, float or double.
 template <typename T, typename S, typename W>
-__global__ void restore(const uint4* words, const S* scales, const unsigned char* zeros,
-                        T* out, int rows, int columns, int pitch, int group_size) {
+__global__ void restore(const uint4* words, const S* scales,
+                        const unsigned char* zeros, T* out, int rows,
+                        int columns, int pitch, int group_size) {
     const int across = (columns + COLUMNS - 1) / COLUMNS;
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int step = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (step >= across) return;
-    const uint4 four = words[(static_cast<long long>(blockIdx.y) * across + step) * 32 +
-                             lane];
+    const uint4 four =
+        words[(static_cast<long long>(blockIdx.y) * across + step) * 32 +
+              lane];
     const unsigned word[4] = {four.x, four.y, four.z, four.w};
     const int first = step * COLUMNS + 16 * t, last = columns - 1;
     const bool one_group = group_size % 16 == 0, whole = columns % 16 == 0;
@@ -44,6 +46,7 @@ __global__ void restore(const uint4* words, const S* scales, const unsigned char
             *reinterpret_cast<Sixteen<T>*>(to) = made;
             continue;
         }
-        for (int i = 0; i < 16 && first + i <= last; ++i) to[i] = made.of[i];
+        for (int i = 0; i < 16 && first + i <= last; ++i)
+            to[i] = made.of[i];
     }
 }

@@ -23,12 +23,8 @@ struct Int4<__half> {
     using Pair = __half2;
     static constexpr unsigned ONES = 0x64006400;  // 1024, twice
 
-    static __device__ Pair zero(int code) {
-        return twice(1024.0f + code);
-    }
-    static __device__ Pair twice(float x) {
-        return __float2half2_rn(x);
-    }
+    static __device__ Pair zero(int code) { return twice(1024.0f + code); }
+    static __device__ Pair twice(float x) { return __float2half2_rn(x); }
 };
 
 template <>
@@ -36,12 +32,8 @@ struct Int4<__nv_bfloat16> {
     using Pair = __nv_bfloat162;
     static constexpr unsigned ONES = 0x43004300;  // 128, twice
 
-    static __device__ Pair zero(int code) {
-        return twice(128.0f + code);
-    }
-    static __device__ Pair twice(float x) {
-        return __float2bfloat162_rn(x);
-    }
+    static __device__ Pair zero(int code) { return twice(128.0f + code); }
+    static __device__ Pair twice(float x) { return __float2bfloat162_rn(x); }
 };
 
 template <typename T>
