@@ -77,6 +77,7 @@ _CHAINS = (
     "lambda x, y: repeat(lambda h: {a} - h * y / (h * h + 1), 2, x)",
     "lambda x, y: -((x - {a}) * (y + {a}).erf()).sigmoid() / (y * y + {a})",
     "lambda x, y, z: (z > y) * (x - z) * {a} - (x > 0) / (z.exp() + {a})",
+    "lambda x, y: (x * -{a}e-7 - 3e-8) * 2e7 - y / -{a}",
 )
 
 
