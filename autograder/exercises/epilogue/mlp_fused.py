@@ -40,6 +40,8 @@ _REGIMES = {
     "offset": "biases far larger than the products",
     "cold": "most hidden sums below zero",
     "undone": "sums that grow and fall again",
+    "lifted": "first biases that undo large sums",
+    "sunk": "second biases that undo large sums",
     "special": "NaN and Inf among them",
 }
 
@@ -57,6 +59,16 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     _, w2, b2 = draw_layer(0, hidden, d, plain, generator)
     if case.regime == "undone":
         w2 += (torch.arange(hidden) < hidden // 2) * 2 - 1
+    elif case.regime == "cold":  # what is left is small, and nothing covers it
+        b1 -= 1.0
+        b2 *= 1e-3
+    elif case.regime == "lifted":  # some 500, which a half has in steps of 0.25
+        x[:, 0] = 16.0
+        w1[:, 0] += 30.0
+        b1 -= 16.0 * w1[:, 0]
+    elif case.regime == "sunk":
+        w2 += 1.0
+        b2 -= torch.linspace(0.7, 0.8, d) * hidden
     return Problem(
         {"x": x, "w1": w1, "b1": b1, "w2": w2, "b2": b2},
         {"out": Output((rows, d), case.dtype)},
@@ -111,6 +123,8 @@ MLP_FUSED = Exercise(
         mlp_case(65, 33, 63, "cold"),
         mlp_case(70, 128, 65, "offset"),
         mlp_case(20, 16, 700, "undone"),
+        mlp_case(24, 40, 90, "lifted"),
+        mlp_case(20, 24, 1500, "sunk"),
         mlp_case(1, 1, 1),
         mlp_case(3, 20, 200, "special"),
     ),
