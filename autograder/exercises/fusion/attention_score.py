@@ -37,6 +37,7 @@ _REGIMES = {
     "falling": "later keys score lower",
     "far": "scores of some 1,000",
     "below": "all scores near -300",
+    "deep": "all scores near -20,000",
 }
 
 
@@ -62,6 +63,8 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
         q, k = 12.0 * q, 12.0 * k
     elif case.regime == "below":
         q[:, 0], k[:, 0] = 30.0, -10.0 * d**0.5
+    elif case.regime == "deep":
+        q[:, 0], k[:, 0] = 100.0, -250.0 * d**0.5
     return Problem(
         {"q": q.to(case.dtype), "k": k.to(case.dtype), "scale": scale},
         {"out": Output((n, m), case.dtype)},

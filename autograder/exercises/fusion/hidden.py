@@ -67,6 +67,7 @@ def _scores(generator: torch.Generator) -> Iterator[Case]:
         yield score_case(*size, d, regime)
     yield score_case(drawn(generator, 65, 150), drawn(generator, 2, 60), 128)
     yield score_case(drawn(generator, 2, 60), drawn(generator, 2, 150), 32, "below")
+    yield score_case(drawn(generator, 2, 60), drawn(generator, 2, 60), 32, "deep")
     yield score_case(1, 1, 16)
 
 
