@@ -15,6 +15,7 @@ from typing import Any
 from autograder.worker.origins import Origins
 from autograder.worker.real_triton import told_launch
 from autograder.worker.wire import Header
+from kernelwright.trace.triton.start import without_nan
 
 _MOST_KERNELS = 8
 
@@ -72,13 +73,16 @@ def counted(origins: Origins) -> Iterator[Launches]:
         return result
 
     # On the object, over the class's: taken off again, that is back.
-    builder.set_grid_idx = begun
+    mended = {"set_grid_idx": begun, **without_nan(builder)}
+    for name, method in mended.items():
+        setattr(builder, name, method)
     jit.JITFunction.run = ran
     interpreter.GridExecutor.__call__ = interpreted
     try:
         yield seen
     finally:
-        del builder.set_grid_idx
+        for name in mended:
+            delattr(builder, name)
         jit.JITFunction.run = run
         interpreter.GridExecutor.__call__ = interpret
 

@@ -17,7 +17,7 @@ from kernelwright.errors import LaunchError
 from kernelwright.trace.report import Op
 from kernelwright.trace.triton.doubts import doubtful
 from kernelwright.trace.triton.memory import GuardedArguments
-from kernelwright.trace.triton.start import interpreted, with_index
+from kernelwright.trace.triton.start import interpreted, with_index, without_nan
 from kernelwright.trace.triton.watch import Watch
 
 _ABSENT = object()
@@ -83,7 +83,8 @@ def _watched(watch: Watch) -> Iterator[None]:
         changes.replace(builder, "create_masked_store", _store(watch, builder))
         changes.replace(builder, "create_atomic_rmw", _update(watch, builder))
         changes.replace(builder, "create_atomic_cas", _compare(watch, builder))
-        for name, method in doubtful(watch, builder).items():
+        replaced = {**doubtful(watch, builder), **without_nan(builder)}
+        for name, method in replaced.items():
             changes.replace(builder, name, method)
         # Compiled kernels, on a machine with a GPU, are interpreted for once.
         for name, method in interpreted().items():

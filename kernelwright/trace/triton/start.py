@@ -58,6 +58,20 @@ def with_index(patch: Callable[..., None]) -> Callable[..., None]:
     return patched
 
 
+def without_nan(builder: Any) -> dict[str, Callable[..., Any]]:
+    """Return the interpreter's ``tl.maximum`` and ``tl.minimum``, as a GPU has them.
+
+    Of a NaN and a number they are the number, unless they are told to propagate NaN;
+    the interpreter's own do so in any case.
+    """
+    import numpy as np
+
+    return {
+        "create_maxnumf": lambda a, b: builder.binary_op(a, b, np.fmax),
+        "create_minnumf": lambda a, b: builder.binary_op(a, b, np.fmin),
+    }
+
+
 def interpreted() -> dict[str, Callable[..., Any]]:
     """Return methods for kernels made to be compiled, under which they are not."""
     seen: dict[Any, Any] = {}

@@ -155,3 +155,11 @@ def launch_twice(x, out, n):
     """Launch two kernels; the second reads what the first wrote."""
     twice[(2,)](x, out, n, BLOCK=16)
     accumulate[(2,)](x, out, n, BLOCK=16)
+
+
+@triton.jit
+def cut_off(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Cut off below 0 and above 1."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(out_ptr + i, tl.minimum(tl.maximum(x, 0.0), 1.0), mask=i < n)

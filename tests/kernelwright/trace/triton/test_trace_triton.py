@@ -52,6 +52,12 @@ def test_a_right_kernel_is_clean_and_counted() -> None:
     assert "tl.store" in store.source and report.notes == ()
 
 
+def test_a_maximum_drops_nan_as_on_a_gpu() -> None:
+    x, out = torch.tensor([torch.nan, -2.0, 0.5, 7.0]), torch.empty(4)
+    kw.trace_triton(kernels.cut_off)[(1,)](x, out, 4, BLOCK=4)
+    assert out.tolist() == [0.0, 0.0, 0.5, 1.0]
+
+
 def test_who_touched_what() -> None:
     touched = traced().touched_by("out_ptr", "store")
     assert list(touched) == list(range(30))
