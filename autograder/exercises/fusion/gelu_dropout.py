@@ -88,6 +88,7 @@ GELU_DROPOUT = Exercise(
         *(dropout_case(n, 20) for n in (255, 5, 4, 3, 1, 0)),
         dropout_case(301, 0, "special"),
         dropout_case(302, 40, "met"),
+        dropout_case(1003, 40, "missed"),
         dropout_case(129, 100),
         dropout_case(500, 90),
     ),

@@ -39,19 +39,29 @@ def _product(a: int, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return middle >> 16, (middle << 16 | lower & 0xFFFF) & _LOW
 
 
-def uniform(n: int, seed: int) -> torch.Tensor:
-    """Return element i's number: word i % 4 at the counter (i / 4, 0, 0, 0)."""
+def _words(n: int, seed: int) -> torch.Tensor:
+    """Return element i's bits: word i % 4 at the counter (i / 4, 0, 0, 0)."""
     counter = torch.arange(-(-n // 4))
     zero = torch.zeros_like(counter)
     words = philox((counter, zero, zero, zero), (seed, 0))
-    return (torch.stack(words, 1).reshape(-1)[:n] >> 8).double() * 2.0**-24
+    return torch.stack(words, 1).reshape(-1)[:n]
+
+
+def uniform(n: int, seed: int) -> torch.Tensor:
+    """Return element i's number, from 0 to below 1."""
+    return (_words(n, seed) >> 8).double() * 2.0**-24
 
 
 def draw_seed_and_p(case: Case, generator: torch.Generator) -> tuple[int, float]:
     """Draw a seed of 32 bits, of which the sums wrap around, and say what p is."""
     seed, p = drawn(generator, 2**31, 2**32), case.sizes["percent"] / 100
-    if case.regime == "met":  # one of the numbers, about as large
-        p = float(uniform(case.sizes["n"], seed).quantile(p, interpolation="nearest"))
+    if case.regime in ("met", "missed"):  # one of the numbers, about as large
+        steps = _words(case.sizes["n"], seed)
+        if case.regime == "missed":
+            # Rounded to 24 bits, and not cut off, these words reach the next number.
+            steps = steps[(steps & 0xFF) > 0xF0] + 0x100
+        steps = (steps >> 8)[(steps >> 8) % 2 == 1]  # no 23 bits have these
+        p = float(steps.double().quantile(p, interpolation="nearest")) * 2.0**-24
     return seed, p
 
 

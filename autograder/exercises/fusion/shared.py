@@ -26,6 +26,7 @@ _REGIMES = {
     "large": "values of some 1e30",
     "special": "NaN among them",
     "met": "p itself among the numbers drawn",
+    "missed": "p just above one of the numbers drawn",
 }
 
 
