@@ -75,6 +75,10 @@ CLANG_FLAGS = (
 # the optimiser drops this, and the course's kernels take no longer.
 WILD_LOCALS = "-ftrivial-auto-var-init=pattern"
 WILD_LOCALS_SINCE = 12  # of g++; every clang++ that will do has it
+# g++ 12 writes masked moves of halves that its own assembler refuses. Older ones do not
+# know these instructions, and need not be told.
+NO_HALVES = "-mno-avx512fp16"
+NO_HALVES_SINCE = 12
 # The build that calls the trace's hooks before every access, and where ways part or
 # meet. The optimiser may drop and reuse loads, as nvcc's does, but not join two lines'
 # accesses into one, widen them, or jump into a hook (whose return address is the
@@ -145,6 +149,7 @@ class Compiler:
     identity: str
     traced: bool = False
     fills_locals: bool = False
+    knows_halves: bool = False
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -152,6 +157,8 @@ class Compiler:
         flags = COMMON_FLAGS + (CLANG_FLAGS if self.is_clang else GCC_FLAGS)
         if self.fills_locals:
             flags += (WILD_LOCALS,)
+        if self.knows_halves:
+            flags += (NO_HALVES,)
         if self.traced:
             flags += TRACED_FLAGS
             flags += TRACED_CLANG_FLAGS if self.is_clang else TRACED_GCC_FLAGS
@@ -210,6 +217,7 @@ def _describe(path: str) -> Compiler:
         version,
         digest(version, real, str(size)),
         fills_locals=major >= (least if is_clang else WILD_LOCALS_SINCE),
+        knows_halves=not is_clang and major >= NO_HALVES_SINCE,
     )
 
 

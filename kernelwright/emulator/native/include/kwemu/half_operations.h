@@ -83,6 +83,18 @@ KWEMU_BINARY(__hmul_sat, __saturatef(a* b))
 KWEMU_BINARY(__hmax, fmaxf(a, b))
 KWEMU_BINARY(__hmin, fminf(a, b))
 #undef KWEMU_BINARY
+// These let a NaN through, where the plain ones take the other operand.
+#define KWEMU_WITH_NAN(name, name2, plain)                  \
+    inline KWEMU_H name(KWEMU_H a, KWEMU_H b) {             \
+        if (__builtin_isnan(float(a))) return a;            \
+        return __builtin_isnan(float(b)) ? b : plain(a, b); \
+    }                                                       \
+    inline KWEMU_H2 name2(KWEMU_H2 p, KWEMU_H2 q) {         \
+        return {name(p.x, q.x), name(p.y, q.y)};            \
+    }
+KWEMU_WITH_NAN(__hmax_nan, __hmax2_nan, __hmax)
+KWEMU_WITH_NAN(__hmin_nan, __hmin2_nan, __hmin)
+#undef KWEMU_WITH_NAN
 inline KWEMU_H __hdiv(KWEMU_H a, KWEMU_H b) {
     return a / b;
 }
