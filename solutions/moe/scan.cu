@@ -19,9 +19,9 @@ struct alignas(16) Four {
     int of[WIDTH];
 };
 
-__device__ void say(unsigned long long* said, unsigned long long what, int sum) {
-    *static_cast<volatile unsigned long long*>(said) =
-        what << 32 | static_cast<unsigned>(sum);
+__device__ void say(long long* said, unsigned long long what, int sum) {
+    *static_cast<volatile long long*>(said) =
+        static_cast<long long>(what << 32 | static_cast<unsigned>(sum));
 }
 
 // Sums up to each lane.
@@ -34,14 +34,14 @@ __device__ int scan_lanes(int value, int lane) {
 }
 
 // By a whole warp: the sum of all tiles before this one.
-__device__ int look_back(const unsigned long long* said, int tile, int lane) {
+__device__ int look_back(const long long* said, int tile, int lane) {
     int sum = 0;
     for (int last = tile - 1; last >= 0; last -= 32) {
         const int mine = last - lane;  // lane 0 is nearest
         unsigned long long found = ALL << 32;  // before the first tile there is 0
         if (mine >= 0) {
             do {
-                found = *static_cast<const volatile unsigned long long*>(said + mine);
+                found = *static_cast<const volatile long long*>(said + mine);
             } while (found >> 32 == NOTHING);
         }
         // The nearest that knows all; what lies before it is in its sum.
@@ -59,12 +59,14 @@ __device__ int look_back(const unsigned long long* said, int tile, int lane) {
 // ROUNDS packs of 16 bytes a thread; `said` and the counter behind it are zeros.
 template <int WARPS, int ROUNDS>
 __global__ void __launch_bounds__(32 * WARPS)
-    scan(const int* x, int* out, unsigned long long* said, int* taken, long long n,
+    scan(const int* x, int* out, long long* said, long long* taken, long long n,
          int exclusive) {
     constexpr int A_WARP = 32 * WIDTH * ROUNDS, A_TILE = A_WARP * WARPS;
     __shared__ int totals[WARPS], before, own;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if (threadIdx.x == 0) own = gridDim.x > 1 ? atomicAdd(taken, 1) : 0;
+    if (threadIdx.x == 0) own = gridDim.x > 1 ? static_cast<int>(atomicAdd(
+                  reinterpret_cast<unsigned long long*>(taken), 1ull))
+                          : 0;
     __syncthreads();
     const int tile = own;
     const long long first =
