@@ -13,12 +13,7 @@ import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from kernelwright.operators import held
 from solutions.epilogue.gluon_activations import activated
@@ -30,11 +25,11 @@ from solutions.epilogue.hopper_tiles import (
     STEP,
     barriers,
     described,
-    done_with,
     next_stage,
     pieces_of,
     place_of,
     processors,
+    summed_twice,
 )
 
 WIDE = gl.constexpr(128)  # columns of a tile, of each product
@@ -74,27 +69,12 @@ def _consume(shared, ACTIVATION: gl.constexpr, KEEP: gl.constexpr, C: gl.constex
     descriptors, x_tiles, weight_tiles, rooms, full, empty, numbers = shared
     out_desc, gate_desc, up_desc = descriptors
     tiles_m, tiles_n, steps = numbers
-    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDE, 16])
     count = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
         m, n = place_of(tile, tiles_m, tiles_n)
-        gate = gl.zeros([ROWS, WIDE], gl.float32, OUT)
-        up = gl.zeros([ROWS, WIDE], gl.float32, OUT)
-        for k in range(steps):
-            stage = count % STAGES
-            mbarrier.wait(full.index(stage), (count // STAGES) & 1)
-            x = x_tiles.index(stage * CONSUMERS + C)
-            to_gate = weight_tiles.index(stage * 2).permute((1, 0))
-            to_up = weight_tiles.index(stage * 2 + 1).permute((1, 0))
-            gate = warpgroup_mma(x, to_gate, gate, is_async=True)
-            up = warpgroup_mma(x, to_up, up, is_async=True)
-            # Two stay under way: those of the step before are done.
-            gate, up = warpgroup_mma_wait(2, deps=[gate, up])
-            done_with(count, empty, STAGES, k > 0)
-            count += 1
-        gate, up = warpgroup_mma_wait(0, deps=[gate, up])
-        done_with(count, empty, STAGES)
-
+        gate, up, count = summed_twice(
+            count, steps, x_tiles, weight_tiles, full, empty, WIDE, STAGES, C
+        )
         row0 = (m * CONSUMERS + C) * ROWS
         COUNT: gl.constexpr = WIDE // PIECE
         gates = pieces_of(gate, COUNT)

@@ -72,6 +72,7 @@ def done_with(count, empty, STAGES: gl.constexpr, pred=True):
 def summed(
     count, steps, x_tiles, weight_tiles, full, empty,
     BLOCK_N: gl.constexpr, STAGES: gl.constexpr, C: gl.constexpr,
+    COLUMNS_LAST: gl.constexpr = False,
 ):  # fmt: skip
     """Multiply 64 rows by the weight, step by step; return the tile and the count."""
     OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
@@ -80,15 +81,44 @@ def summed(
         stage = count % STAGES
         mbarrier.wait(full.index(stage), (count // STAGES) & 1)
         x = x_tiles.index(stage * CONSUMERS + C).reshape([ROWS, STEP])
-        weight = weight_tiles.index(stage).reshape([BLOCK_N, STEP])
-        acc = warpgroup_mma(x, weight.permute((1, 0)), acc, is_async=True)
+        if COLUMNS_LAST:
+            weight = weight_tiles.index(stage).reshape([STEP, BLOCK_N])
+        else:
+            weight = weight_tiles.index(stage).reshape([BLOCK_N, STEP]).permute((1, 0))
+        acc = warpgroup_mma(x, weight, acc, is_async=True)
         # One stays under way: the tiles of the one before may be overwritten.
         acc = warpgroup_mma_wait(1, deps=[acc])
         done_with(count, empty, STAGES, k > 0)
         count += 1
     acc = warpgroup_mma_wait(0, deps=[acc])
-    done_with(count, empty, STAGES)
+    done_with(count, empty, STAGES, steps > 0)
     return acc, count
+
+
+@gluon.jit
+def summed_twice(
+    count, steps, x_tiles, weight_tiles, full, empty,
+    BLOCK_N: gl.constexpr, STAGES: gl.constexpr, C: gl.constexpr,
+):  # fmt: skip
+    """Multiply 64 rows by two weights; return both tiles and the count."""
+    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    one = gl.zeros([ROWS, BLOCK_N], gl.float32, OUT)
+    other = gl.zeros([ROWS, BLOCK_N], gl.float32, OUT)
+    for k in range(steps):
+        stage = count % STAGES
+        mbarrier.wait(full.index(stage), (count // STAGES) & 1)
+        x = x_tiles.index(stage * CONSUMERS + C)
+        to_one = weight_tiles.index(stage * 2).permute((1, 0))
+        to_other = weight_tiles.index(stage * 2 + 1).permute((1, 0))
+        one = warpgroup_mma(x, to_one, one, is_async=True)
+        other = warpgroup_mma(x, to_other, other, is_async=True)
+        # Two stay under way: those of the step before are done.
+        one, other = warpgroup_mma_wait(2, deps=[one, other])
+        done_with(count, empty, STAGES, k > 0)
+        count += 1
+    one, other = warpgroup_mma_wait(0, deps=[one, other])
+    done_with(count, empty, STAGES, steps > 0)
+    return one, other, count
 
 
 @gluon.jit

@@ -38,14 +38,17 @@ __device__ int look_back(const long long* said, int tile, int lane) {
     int sum = 0;
     for (int last = tile - 1; last >= 0; last -= 32) {
         const int mine = last - lane;  // lane 0 is nearest
-        unsigned long long found = ALL << 32;  // before the first tile there is 0
+        unsigned long long found =
+            ALL << 32;  // before the first tile there is 0
         if (mine >= 0) {
             do {
-                found = *static_cast<const volatile long long*>(said + mine);
+                found =
+                    *static_cast<const volatile long long*>(said + mine);
             } while (found >> 32 == NOTHING);
         }
         // The nearest that knows all; what lies before it is in its sum.
-        const unsigned all = __ballot_sync(0xffffffffu, found >> 32 == ALL);
+        const unsigned all =
+            __ballot_sync(0xffffffffu, found >> 32 == ALL);
         const int nearest = all ? __ffs(all) - 1 : 31;
         int part = lane <= nearest ? static_cast<int>(found) : 0;
         for (int step = 16; step > 0; step /= 2)
@@ -59,18 +62,21 @@ __device__ int look_back(const long long* said, int tile, int lane) {
 // ROUNDS packs of 16 bytes a thread; `said` and the counter behind it are zeros.
 template <int WARPS, int ROUNDS>
 __global__ void __launch_bounds__(32 * WARPS)
-    scan(const int* x, int* out, long long* said, long long* taken, long long n,
-         int exclusive) {
+    scan(const int* x, int* out, long long* said, long long* taken,
+         long long n, int exclusive) {
     constexpr int A_WARP = 32 * WIDTH * ROUNDS, A_TILE = A_WARP * WARPS;
     __shared__ int totals[WARPS], before, own;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if (threadIdx.x == 0) own = gridDim.x > 1 ? static_cast<int>(atomicAdd(
-                  reinterpret_cast<unsigned long long*>(taken), 1ull))
-                          : 0;
+    if (threadIdx.x == 0)
+        own =
+            gridDim.x > 1
+                ? static_cast<int>(atomicAdd(
+                      reinterpret_cast<unsigned long long*>(taken), 1ull))
+                : 0;
     __syncthreads();
     const int tile = own;
-    const long long first =
-        static_cast<long long>(tile) * A_TILE + warp * A_WARP + lane * WIDTH;
+    const long long first = static_cast<long long>(tile) * A_TILE +
+                            warp * A_WARP + lane * WIDTH;
     const bool whole = static_cast<long long>(tile + 1) * A_TILE <= n;
     Four packs[ROUNDS];
 #pragma unroll
@@ -79,7 +85,8 @@ __global__ void __launch_bounds__(32 * WARPS)
         if (whole) {
             packs[r] = *reinterpret_cast<const Four*>(x + at);
         } else {
-            for (int i = 0; i < WIDTH; ++i) packs[r].of[i] = at + i < n ? x[at + i] : 0;
+            for (int i = 0; i < WIDTH; ++i)
+                packs[r].of[i] = at + i < n ? x[at + i] : 0;
         }
     }
     // Within the warp; `running` is what its rounds before add.
@@ -121,7 +128,8 @@ __global__ void __launch_bounds__(32 * WARPS)
         if (whole) {
             *reinterpret_cast<Four*>(out + at) = packs[r];
         } else {
-            for (int i = 0; i < WIDTH && at + i < n; ++i) out[at + i] = packs[r].of[i];
+            for (int i = 0; i < WIDTH && at + i < n; ++i)
+                out[at + i] = packs[r].of[i];
         }
     }
 }
