@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +11,11 @@ import torch.nn.functional as F
 from solutions.epilogue import conv2d_bias_act, gated_mlp, linear_gelu
 from solutions.flash_attention import decode_attention, flash_attention
 from solutions.fusion import add_relu, attention_score, bias_gelu, gelu, mul_tanh
+from solutions.int4 import dequantize, pack, quantize
+from solutions.int4 import linear as int4_linear
 from solutions.layernorm import layer_norm, layer_norm_relu, rms_norm
 from solutions.matmul import matmul
+from solutions.moe import grouped_gemm, moe_mlp, permute, route, unpermute
 from solutions.reduction import mean_abs, sum_all, sum_squared
 from solutions.softmax import softmax
 from solutions.tensor_cores import gemm
@@ -92,6 +95,7 @@ def calls(device: str) -> Iterator[Call]:
     yield Call("mul_tanh", mul_tanh, lambda x, y: (x * y).tanh(), (x, y))
     yield Call("bias_gelu", bias_gelu, lambda x, b: F.gelu(x + b), (x, b), 1e-4)
     yield from _layers(x.to(half), y.to(half), b.to(half), close)
+    yield from _experts(x.to(half), y.to(half), close)
     q, k, v = (drawn(2, 4, side, 64, dtype=half) for _ in range(3))
     yield Call("attention_score", attention_score, _weights, (q, k), close)
     yield Call(
@@ -138,6 +142,60 @@ def _layers(
         lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(),
         (image, places, b[:8]),
         10 * close,
+    )
+
+
+def _experts(x: torch.Tensor, w: torch.Tensor, close: float) -> Iterator[Call]:
+    """Yield layers of which not all of the weight is read, or not in 16 bits."""
+    side, k, experts = x.shape[1], 2, 4
+    packed = pack(quantize(w, 32))
+    restored = dequantize(quantize(w, 32), w.dtype)
+    yield Call(
+        "int4_linear",
+        lambda x: int4_linear(x, packed),
+        lambda x: F.linear(x, restored),
+        (x,),
+        10 * close,
+    )
+    offsets = torch.tensor([side // 4, side // 2], dtype=torch.int32, device=x.device)
+    yield Call(
+        "grouped_gemm",
+        lambda x, w: grouped_gemm(x, w, offsets),
+        lambda x, w: torch.cat(
+            (x[: side // 4] @ w[0], x[side // 4 : side // 2] @ w[1],
+             torch.zeros_like(x[side // 2 :]))
+        ),
+        (x, torch.stack((w, w.mT.contiguous())) / 4),
+        10 * close,
+    )  # fmt: skip
+
+    def ours(x: Any, router: Any, gate_up: Any, down: Any) -> torch.Tensor:
+        weights, chosen = route(F.linear(x, router), k)
+        return moe_mlp(x, weights, chosen, gate_up / 8, down / 8)
+
+    def there_and_back(x: Any, router: Any) -> torch.Tensor:
+        weights, chosen = route(F.linear(x, router), k)
+        moved = permute(x, chosen, experts)
+        return unpermute(moved.x, moved.rows, weights)
+
+    def peer(x: Any, router: Any, gate_up: Any, down: Any) -> torch.Tensor:
+        logits = F.linear(x, router).float()
+        shares, chosen = logits.topk(k)
+        full = torch.zeros_like(logits).scatter(1, chosen, shares.softmax(-1))
+        gate, up = torch.einsum("td,efd->tef", x, gate_up / 8).chunk(2, -1)
+        y = torch.einsum("tef,edf->ted", F.silu(gate) * up, down / 8)
+        return (y * full[..., None]).sum(1).to(x.dtype)
+
+    router = w[:experts].contiguous()
+    gate_up, down = w.expand(experts, -1, -1), w[:, : side // 2].expand(experts, -1, -1)
+    given = (x, router, gate_up.contiguous(), down.contiguous())
+    yield Call("moe", ours, peer, given, 10 * close)
+    yield Call(
+        "permute",
+        there_and_back,
+        lambda x, router: x + 0 * router.sum(),
+        given[:2],
+        close,
     )
 
 

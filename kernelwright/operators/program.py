@@ -77,6 +77,8 @@ def written(
     names = [recorder.name_of(t) for t in tensors]
     if None in names:
         recorder.refuse("it returns a tensor that was not seen made")
+    elif any(recorder.is_blank(name) for name in names if name):
+        recorder.refuse("it returns what nothing seen has written")
     if any(
         t.requires_grad and n not in inputs for t, n in zip(tensors, names, strict=True)
     ):

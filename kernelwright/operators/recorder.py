@@ -107,6 +107,8 @@ class Recorder(QuickMode):
         self._known: dict[int, tuple[str, torch.Tensor]] = {}
         # Where a view's memory begins: the tensor that has it, and bytes into it.
         self._roots: dict[str, Address] = {}
+        # Memory that was allocated, and that nothing seen here has written.
+        self._blank: set[str] = set()
         self._paused = False
         self._device = next(tensor.device for tensor in inputs.values())
         for name, tensor in inputs.items():
@@ -188,16 +190,41 @@ class Recorder(QuickMode):
             self.steps.append(
                 Allocate(name, tuple(found.shape), found.stride(), found.dtype)
             )
+            if found.numel():
+                self._blank.add(name)
             return
         arguments, options = self._mentioned(args), self._mentioned(named)
         if self.refusal:
             return
         view = self._is_view(function, args, results)
+        if not view:
+            self._note_use(function, args, named)
         names = tuple(
             self.name_of(one) or self._learn(one, view_of=args[0] if view else None)
             for one in results
         )
         self.steps.append(Compute(function, arguments, options, names, many, view))
+
+    def _note_use(
+        self, function: Any, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        """Refuse what reads memory that something unseen must have written."""
+        schema = function._schema.arguments
+        given = {one.name: value for one, value in zip(schema, args, strict=False)}
+        for one in schema:
+            roots = set(map(self._root, _tensors((given | named).get(one.name))))
+            if one.alias_info is not None and one.alias_info.is_write:
+                self._blank -= roots
+            elif self._blank & roots:
+                self.refuse(f"{function} reads what nothing seen has written")
+
+    def _root(self, tensor: torch.Tensor) -> str:
+        name = self.name_of(tensor)
+        return self._roots[name].name if name else ""
+
+    def is_blank(self, name: str) -> bool:
+        """Say whether a tensor's memory was written by nothing that was seen."""
+        return self._roots[name].name in self._blank
 
     def _is_view(
         self, function: Any, args: tuple[Any, ...], results: list[torch.Tensor]
@@ -266,6 +293,7 @@ class Recorder(QuickMode):
         if name is None:
             self.refuse("a kernel is given a tensor from elsewhere")
             return Constant(b"")
+        self._blank.discard(self._roots[name].name)
         return self._roots[name]
 
     def number(self, value: Varying, data: bytes) -> Parameter:
@@ -289,6 +317,10 @@ class Recorder(QuickMode):
     def add_zeros(self, tensor: torch.Tensor, count: int) -> None:
         """Write down that ``zeros_between_launches`` gave a tensor."""
         self.steps.append(Zeros(self._learn(tensor), count))
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_iter(value) if isinstance(leaf, torch.Tensor)]
 
 
 def current_recorder() -> Recorder | None:

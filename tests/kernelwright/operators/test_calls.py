@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -305,6 +306,22 @@ def test_where_in_memory_a_view_begins() -> None:
     base = torch.arange(12.0)
     for begin in (0, 0, 0, 4, 8):
         assert function(base[begin : begin + 4])[0].item() == 2 * begin
+
+
+@pytest.mark.parametrize("last", [lambda out: out, lambda out: out.view(2, 2) * 1])
+def test_memory_that_something_unseen_writes(
+    last: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    @recorded
+    def by_another_thread(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        thread = threading.Thread(target=lambda: out.copy_(2 * x))
+        thread.start()
+        thread.join()
+        return last(out)
+
+    for value in (1, 1, 2, 3):
+        assert by_another_thread(torch.full((4,), float(value))).sum() == 8 * value
 
 
 def test_memory_elsewhere_and_one_view_twice(add: Callable[..., torch.Tensor]) -> None:

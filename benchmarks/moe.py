@@ -1,0 +1,218 @@
+"""Mixture of experts beside torch: ``python -m benchmarks.moe``.
+
+    python -m benchmarks.moe --check         # exit 1 below a floor of this device
+    python -m benchmarks.moe --only-correct  # no timing; also without a GPU
+    python -m benchmarks.moe --out FOLDER    # not into benchmarks/results
+
+The peer of a layer is what torch has for it today: softmax and topk, a sort,
+``torch._grouped_mm`` twice, and an addition by index; eager or compiled, the better.
+FLOPs are those of the experts' products alone. Routing, permutation and combination are
+held against a copy of the bytes that they must move, and the prefix sum against CUB's,
+through CuPy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks import _command, _peers
+from benchmarks._candidates import Candidate, Row
+from solutions.moe import moe_mlp, permute, prefix_sum, route, unpermute
+
+DTYPE = torch.bfloat16
+ROUNDS, SECONDS = 5, 0.1
+NUMBERS = 2**28
+"""Of the prefix sum."""
+
+# Lowest ratio to the peer that is no regression, by device.
+FLOORS: dict[str, dict[str, float]] = {}
+
+
+class Sizes(NamedTuple):
+    """A layer's sizes."""
+
+    tokens: int
+    experts: int
+    d_model: int
+    d_ff: int
+    k: int
+
+    @property
+    def name(self) -> str:
+        """What rows are called by."""
+        return f"moe_{self.tokens}_{self.experts}"
+
+    @property
+    def flops(self) -> float:
+        """Of the experts' products, one way."""
+        return 6.0 * self.tokens * self.k * self.d_model * self.d_ff
+
+
+LAYERS = (Sizes(8192, 64, 2048, 1024, 8), Sizes(32768, 128, 2048, 768, 8))
+SMALL = Sizes(12, 4, 16, 24, 2)
+
+
+def main() -> int:
+    """Check, measure, store; return 0 if all is right and above its floor."""
+    options = _command.command_line(__doc__).parse_args()
+    return _command.run("moe", options, check_values, measured, FLOORS, "of_peer")
+
+
+def measured(options: argparse.Namespace) -> _command.Measured:
+    """Time the layers, what surrounds their products, and the prefix sum."""
+    rows: list[Row] = []
+    known: dict[str, Any] = {}
+    for sizes in LAYERS:
+        for there_and_back in (False, True):
+            todo = list(layer(sizes, there_and_back))
+            found = _peers.beside_peers(todo, ROUNDS, SECONDS)
+            _peers.compare_with_torch(found)
+            rows += found
+            yield rows, known
+    for group in (*map(around, LAYERS), scans()):
+        found, _ = _peers.beside_copies(list(group), ROUNDS, SECONDS)
+        for row in found:
+            row["of_peer"] = row.get("peer", row["ratio"])
+        rows += found
+        yield rows, known
+
+
+def ours(x: Any, router: Any, gate_up: Any, down: Any, k: int) -> torch.Tensor:
+    """Compute the layer."""
+    weights, chosen = route(F.linear(x, router), k)
+    return moe_mlp(x, weights, chosen, gate_up, down)
+
+
+def theirs(x: Any, router: Any, gate_up: Any, down: Any, k: int) -> torch.Tensor:
+    """Compute the layer by torch's ragged product."""
+    experts = len(router)
+    shares = F.softmax(F.linear(x, router), dim=-1, dtype=torch.float32)
+    weights, chosen = shares.topk(k)
+    weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
+    flat = chosen.flatten()
+    counts = torch.histc(flat.float(), experts, 0, experts - 1)
+    ends = counts.cumsum(0).to(torch.int32)
+    order = flat.argsort()
+    token = order // k
+    both = torch._grouped_mm(x[token], gate_up.mT, offs=ends)
+    gate, up = both.chunk(2, dim=-1)
+    y = torch._grouped_mm(F.silu(gate) * up, down.mT, offs=ends)
+    y = y * weights.flatten()[order, None]
+    return torch.zeros_like(x).index_add(0, token, y)
+
+
+def operands(sizes: Sizes, device: str, dtype: torch.dtype) -> tuple[Any, ...]:
+    """Draw tokens, a router and experts."""
+
+    def drawn(*shape: int, scale: float = 1.0) -> torch.Tensor:
+        return (scale * torch.randn(shape, device=device)).to(dtype)
+
+    tokens, experts, d_model, d_ff, _ = sizes
+    return (
+        drawn(tokens, d_model),
+        drawn(experts, d_model, scale=d_model**-0.5),
+        drawn(experts, 2 * d_ff, d_model, scale=d_model**-0.5),
+        drawn(experts, d_model, d_ff, scale=d_ff**-0.5),
+    )
+
+
+def check_values(device: str) -> None:
+    """Hold the layer against a loop over experts in float64, and sums against torch."""
+    dtype = DTYPE if device == "cuda" else torch.float32
+    for sizes in LAYERS if device == "cuda" else (SMALL,):
+        given = operands(sizes, device, dtype)
+        x, router, gate_up, down = given
+        got = ours(*given, sizes.k)
+        weights, chosen = route(F.linear(x, router), sizes.k)
+        wanted = torch.zeros_like(x, dtype=torch.float64)
+        for e in range(sizes.experts):
+            token, slot = (chosen == e).nonzero(as_tuple=True)
+            gate, up = (x[token].double() @ gate_up[e].double().mT).chunk(2, -1)
+            y = (F.silu(gate) * up) @ down[e].double().mT
+            wanted.index_add_(0, token, y * weights[token, slot, None])
+        error = float((got - wanted).abs().max() / wanted.abs().max())
+        assert error < 8 * torch.finfo(dtype).eps, (sizes.name, error)
+        print(f"right on {device}: {sizes.name}, off by {error:.1e} of the largest")
+    n = 2**24 if device == "cuda" else 5000
+    numbers = torch.randint(-9, 9, (n,), dtype=torch.int32, device=device)
+    assert torch.equal(prefix_sum(numbers), numbers.cumsum(0).to(torch.int32))
+    print(f"right on {device}: prefix_sum")
+
+
+def layer(sizes: Sizes, there_and_back: bool) -> Iterator[Candidate]:
+    """Name a layer, ours and the peers', one way or both."""
+    given = operands(sizes, "cuda", DTYPE)
+    name = sizes.name + "_training" * there_and_back
+    slope = torch.randn_like(given[0])
+    if there_and_back:
+        given = tuple(one.requires_grad_() for one in given)
+
+    def both(function: Callable[..., torch.Tensor]) -> Callable[[], Any]:
+        return lambda: torch.autograd.grad(function(*given, sizes.k), given, slope)
+
+    for suffix, label, function in (
+        ("_eager", "torch eager", theirs),
+        ("_compile", "torch.compile", _peers.compiled(theirs)),
+        ("", "ours", ours),
+    ):
+        run, arguments = (function, (*given, sizes.k))
+        if there_and_back:
+            run, arguments = both(function), ()
+        yield Candidate(
+            f"{name}{suffix}", f"{name}, {label}", run, arguments, dtype="bfloat16",
+            flops=sizes.flops * (3 if there_and_back else 1), peers=(f"{name}_eager",),
+        )  # fmt: skip
+
+
+def around(sizes: Sizes) -> Iterator[Candidate]:
+    """Name what surrounds the products, and a copy of as many bytes."""
+    x, router, *_ = operands(sizes, "cuda", DTYPE)
+    logits = F.linear(x, router)
+
+    def moved(x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        weights, chosen = route(logits, sizes.k)
+        moved = permute(x, chosen, sizes.experts)
+        return unpermute(moved.x, moved.rows, weights)
+
+    nbytes = logits.nbytes + 2 * (1 + sizes.k) * x.nbytes
+    copied = torch.empty(nbytes // 2, dtype=torch.uint8, device="cuda")
+    yield _peers.copy_of(copied, "copy")
+    yield Candidate(
+        f"around_{sizes.name}", f"{sizes.name}: route, permute, unpermute", moved,
+        (x, logits), nbytes, "bfloat16",
+    )  # fmt: skip
+
+
+def scans() -> Iterator[Candidate]:
+    """Name prefix sums: ours, CUB's, torch's, and a copy."""
+    import cupy
+
+    x = torch.randint(-9, 9, (NUMBERS,), dtype=torch.int32, device="cuda")
+    yield _peers.copy_of(x, "copy")
+    for name, label, function in (
+        ("prefix_sum_cub", "CUB, through CuPy", _by_cupy(cupy)),
+        ("prefix_sum_torch", "torch.cumsum", _by_torch),
+        ("prefix_sum", "`prefix_sum`", prefix_sum),
+    ):
+        yield Candidate(
+            name, f"{label}, {NUMBERS:,} numbers", function, (x,), 2 * x.nbytes,
+            "int32", peers=("prefix_sum_cub",),
+        )  # fmt: skip
+
+
+def _by_cupy(cupy: Any) -> Callable[[torch.Tensor], Any]:
+    return lambda x: cupy.cumsum(cupy.asarray(x), dtype=cupy.int32)
+
+
+def _by_torch(x: torch.Tensor) -> torch.Tensor:
+    return torch.cumsum(x, 0, dtype=torch.int32)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
