@@ -1,7 +1,6 @@
 """Weights of four bits beside torch's: ``python -m benchmarks.int4``.
 
     python -m benchmarks.int4 --check         # exit 1 below a floor of this device
-    python -m benchmarks.int4 --rounds 9
     python -m benchmarks.int4 --out FOLDER    # not into benchmarks/results
 
 Each call gets other operands than the one before, so that no weight is in the L2 cache.
@@ -25,7 +24,7 @@ from solutions.int4 import Packed, dequantize, linear, pack, quantize
 
 SIZE, GROUP = 8192, 128
 TOKENS = (1, 8, 16, 32, 64, 128, 256)
-SECONDS = 0.05
+ROUNDS, SECONDS = 5, 0.05
 
 # Lowest ratio to the peer that is no regression, by device.
 FLOORS: dict[str, dict[str, float]] = {}
@@ -42,7 +41,7 @@ def measured(options: argparse.Namespace) -> _command.Measured:
     rows: list[Row] = []
     for tokens in TOKENS:
         todo = list(products(tokens, "cuda"))
-        rows += _peers.beside_peers(todo, options.rounds, SECONDS)
+        rows += _peers.beside_peers(todo, ROUNDS, SECONDS)
         yield rows, {"size": SIZE, "group_size": GROUP}
 
 

@@ -67,20 +67,25 @@ def main() -> int:
 def measured(options: argparse.Namespace) -> _command.Measured:
     """Time the layers, what surrounds their products, and the prefix sum."""
     rows: list[Row] = []
-    known: dict[str, Any] = {}
-    for sizes in LAYERS:
-        for there_and_back in (False, True):
-            todo = list(layer(sizes, there_and_back))
+    for todo in map(list, groups()):
+        if todo[0].flops:
             found = _peers.beside_peers(todo, ROUNDS, SECONDS)
             _peers.compare_with_torch(found)
-            rows += found
-            yield rows, known
-    for group in (*map(around, LAYERS), scans()):
-        found, _ = _peers.beside_copies(list(group), ROUNDS, SECONDS)
-        for row in found:
-            row["of_peer"] = row.get("peer", row["ratio"])
+        else:
+            found, _ = _peers.beside_copies(todo, ROUNDS, SECONDS)
+            for row in found:
+                row["of_peer"] = row.get("peer", row["ratio"])
         rows += found
-        yield rows, known
+        yield rows, {}
+
+
+def groups() -> Iterator[Iterator[Candidate]]:
+    """Yield what is timed together."""
+    for sizes in LAYERS:
+        yield layer(sizes, there_and_back=False)
+        yield layer(sizes, there_and_back=True)
+    yield from map(around, LAYERS)
+    yield scans()
 
 
 def ours(x: Any, router: Any, gate_up: Any, down: Any, k: int) -> torch.Tensor:
@@ -182,7 +187,7 @@ def around(sizes: Sizes) -> Iterator[Candidate]:
 
     nbytes = logits.nbytes + 2 * (1 + sizes.k) * x.nbytes
     copied = torch.empty(nbytes // 2, dtype=torch.uint8, device="cuda")
-    yield _peers.copy_of(copied, "copy")
+    yield _peers.copy_of(copied, f"copy_{sizes.tokens}")
     yield Candidate(
         f"around_{sizes.name}", f"{sizes.name}: route, permute, unpermute", moved,
         (x, logits), nbytes, "bfloat16",

@@ -182,7 +182,7 @@ def _check(
             f"pack: codes are {codes.dtype} of shape {tuple(codes.shape)}; wanted "
             "uint8, (rows, columns), as quantize returns them."
         )
-    if codes.numel() and int(codes.max()) > 15:
+    if codes.numel() and not bool(codes.max() <= 15):
         raise ValueError(
             f"pack: a code is {int(codes.max())}; wanted 0 to 15, four bits."
         )

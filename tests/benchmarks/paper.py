@@ -49,6 +49,8 @@ class Placed(TorchFunctionMode):
             kwargs["device"] = self.place
         if func is torch.Tensor.cuda:
             return args[0]  # it has numbers, so it stays where they are
+        if func is torch.Tensor.__bool__ and args[0].is_meta:
+            return True  # what values are asked for, as whether all are finite
         return func(*args, **kwargs)
 
 

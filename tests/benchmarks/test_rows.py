@@ -123,12 +123,12 @@ def test_what_has_a_floor_is_measured(
 
 def sizes_of(stem: str, timed: list[dict[str, Any]]) -> list[int]:
     """Return how many are timed together, group after group."""
-    if stem == "flash_attention":
+    if stem in ("flash_attention", "moe"):
         with pytest.MonkeyPatch.context() as patch, gpu_on_paper(patch):
-            return [
-                len(group) for group in import_module(f"benchmarks.{stem}").groups()
-            ]
-    if stem in ("epilogue", "flash_attention_triton"):  # each group has one peer
+            groups = import_module(f"benchmarks.{stem}").groups()
+            return [len(list(group)) for group in groups]
+    # Each group has one peer.
+    if stem in ("epilogue", "flash_attention_triton", "int4"):
         counts = Counter(row["peer"] for row in timed)
         return list(counts.values())
     return [len(timed)]
