@@ -39,7 +39,13 @@ class Segments(NamedTuple):
 def tiles_of(
     segments: Segments, height: int, others_too: bool = False
 ) -> torch.Tensor | None:
-    """List the tiles of a product, for the GPU; None on the CPU, where none is needed.
+    """List the tiles of a product; None on the CPU, where none is needed."""
+    on_gpu = segments.begins.device.type == "cuda"
+    return listed(segments, height, others_too) if on_gpu else None
+
+
+def listed(segments: Segments, height: int, others_too: bool = False) -> torch.Tensor:
+    """List the tiles of a product.
 
     Args:
         segments: of which experts.
@@ -50,12 +56,10 @@ def tiles_of(
         (1 + most, 4), int32: how many; then the expert, first row and end of each.
     """
     begins, ends, round = segments
-    if begins.device.type != "cuda":
-        return None
     experts = begins.shape[0]
     most = triton.cdiv(height, TALL) + experts + 1
     tiles = torch.empty(1 + most, 4, dtype=torch.int32, device=begins.device)
-    _kernel()[experts + 1, 32](
+    _kernel(begins.device.type)[experts + 1, 32](
         begins, ends, tiles, experts, height, round, int(others_too)
     )
     return tiles
@@ -156,6 +160,7 @@ def _rows_of(segments: Segments) -> list[tuple[int, slice]]:
 
 
 @cache
-def _kernel() -> Any:
+def _kernel(device_type: str) -> Any:
+    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
     text = (_HERE / "tiles.cu").read_text(encoding="utf-8")
-    return kw.cuda.compile(text, name="tiles.cu", backend="gpu")["list_tiles"]
+    return kw.cuda.compile(text, name="tiles.cu", backend=backend)["list_tiles"]

@@ -8,9 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import kernelwright as kw
 from solutions.moe import (
     MoE,
     grouped_gemm,
+    grouped_triton,
     load_balance_loss,
     moe_mlp,
     on_cpu,
@@ -20,6 +22,13 @@ from solutions.moe import (
     route,
     routing,
     unpermute,
+)
+from solutions.moe.grouped import (
+    TALL,
+    Segments,
+    listed,
+    multiplied,
+    weights_gradient,
 )
 
 GPU = pytest.param("cuda", marks=pytest.mark.gpu)
@@ -258,6 +267,59 @@ def test_ragged_products(
     found = torch.autograd.grad(got, (x, weights), slope)
     near(found[0], of_x, 16)
     near(found[1], of_weights, 16)
+
+
+@pytest.mark.parametrize("round", [1, 64])
+@pytest.mark.parametrize("others_too", [False, True])
+def test_the_list_of_tiles(device: str, round: int, others_too: bool) -> None:
+    rows = [0, 5, 128, 129, 0, 300, 1]
+    begins, ends, at = [], [], 0
+    for one in rows:
+        begins.append(at)
+        ends.append(at + one)
+        at += -(-one // round) * round
+    height = at + 200
+    segments = Segments(*(torch.tensor(b, dtype=torch.int32, device=device)
+                          for b in (begins, ends)), round)  # fmt: skip
+    wanted = []
+    for e, begin in enumerate(begins):
+        end = begin + -(-rows[e] // round) * round
+        wanted += [[e, first, end, 0] for first in range(begin, end, TALL)]
+    if others_too:
+        wanted += [[-1, first, height, 0] for first in range(at, height, TALL)]
+    tiles = listed(segments, height, others_too).tolist()
+    assert tiles[0][0] == len(wanted)
+    assert tiles[1 : 1 + len(wanted)] == wanted
+
+
+@pytest.mark.parametrize("ends", [[3, 3, 140, 150], [0, 0], [-5, 7, 2, 900]])
+def test_offsets_are_kept_within_the_rows(device: str, ends: list[int]) -> None:
+    given = torch.tensor(ends, dtype=torch.int32, device=device)
+    begins = F.pad(given[:-1], (1, 0))
+    count, *tiles = listed(Segments(begins, given, 1), 150, True).tolist()
+    for _, first, end, _ in tiles[: count[0]]:
+        assert 0 <= first < end <= 150
+
+
+@pytest.mark.skipif(kw.cuda.backend() == "gpu", reason="by Triton's interpreter")
+@pytest.mark.parametrize("columns_last", [True, False])
+def test_the_products_in_triton(columns_last: bool) -> None:
+    torch.manual_seed(3)
+    ends = torch.tensor([5, 5, 140], dtype=torch.int32)
+    segments = Segments(F.pad(ends[:-1], (1, 0)), ends, 1)
+    x, grad = torch.randn(150, 40), torch.randn(150, 70)
+    weights = torch.randn(3, 40, 70) if columns_last else torch.randn(3, 70, 40).mT
+    tiles = listed(segments, 150, others_too=True)
+    near(
+        grouped_triton.grouped(x, weights, tiles),
+        multiplied(x.double(), weights.double(), segments, None),
+        16,
+    )
+    near(
+        grouped_triton.weights_gradient(x, grad, segments.begins, segments.ends),
+        weights_gradient(x.double(), grad.double(), segments),
+        16,
+    )
 
 
 # --- The layer
