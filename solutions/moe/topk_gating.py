@@ -18,7 +18,7 @@ def topk_kernel(logits_ptr, weights_ptr, experts_ptr, experts, k,
     e = tl.arange(0, BLOCK)
     slot = tl.arange(0, SLOTS)
     left = e < experts  # who can still be chosen
-    x = tl.load(logits_ptr + row * experts + e, mask=left, other=0.0)
+    x = tl.load(logits_ptr + row * experts + e, mask=left)
     value = tl.full((SLOTS,), float("-inf"), tl.float32)
     chosen = tl.zeros((SLOTS,), tl.int32)
     for j in range(k):

@@ -28,7 +28,7 @@ from autograder.totals import moves
 _REGIMES = {
     "distinct": "normal logits",
     "ties": "each logit three times in its row",
-    "masked": "most logits -inf, and a row of nothing else",
+    "masked": "many logits -inf, and a row of nothing else",
     "far": "logits near 1,000",
     "cold": "logits near -300",
 }
@@ -48,7 +48,8 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
         logits = logits[:, torch.arange(experts) % third]
     elif case.regime == "masked":
         drawn = torch.rand(tokens, experts, generator=generator)
-        logits[drawn < 0.6] = -torch.inf
+        # More in the first rows, where fewer than k are left.
+        logits[drawn < torch.linspace(0.8, 0.1, tokens)[:, None]] = -torch.inf
         logits[-1] = -torch.inf
     elif case.regime == "far":
         logits += 1_000.0
@@ -117,7 +118,7 @@ TOPK_GATING = Exercise(
         gating_case(4, 12, 12),
         gating_case(3, 256, 8, "far"),
         gating_case(5, 37, 4, "cold"),
-        gating_case(6, 40, 1),
+        gating_case(1, 40, 1),
         gating_case(3, 1, 1),
         gating_case(0, 8, 2),
     ),

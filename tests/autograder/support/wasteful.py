@@ -81,8 +81,8 @@ def by_programs(exercise: Exercise, rounds: str, axis: int = 0) -> str:
     names = [part.split(":")[0].strip() for part in parameters.split(",")]
     many = {"all": count, "pairs": f"tl.minimum({count}, 2)"}[rounds]
     kernel_body = textwrap.indent(
-        f"for k in range(0, {many}):\n"
-        f"    work(({own} + k) % {count}, {', '.join(names)})",
+        f"for turn in range(0, {many}):\n"
+        f"    work(({own} + turn) % {count}, {', '.join(names)})",
         "    ",
     )
     return (
