@@ -22,6 +22,7 @@ softmax-tests   150 12 all tests of softmax: many choose the GPU without its mar
 softmax-counters 120 12 softmax under Nsight Compute
 sweep-fusion     90 80 the launches of fused kernels, each beside today's
 sweep-int4       90 80 the tiles of products with four bits, each beside today's
+sweep-moe        60 60 the parts of a layer of experts, one by one
 columns         150 30 all of benchmarks.reduction: sums down columns are among them
 attention-bench 255 60 chapter 10's kernels beside cuDNN and FA2, against their floors
 attention-counters 75 12 chapter 10's kernels under Nsight Compute
@@ -59,7 +60,7 @@ batch6 cpu-grade
 batch7 cpu-autograder
 batch8 cpu-tests
 batch9 fusion-bench epilogue-bench fusion-grade epilogue-grade
-batch10 sweep-int4 int4-bench moe-bench
+batch10 sweep-int4 sweep-moe int4-bench moe-bench
 batch11 int4-grade moe-grade
 EOF
 }
@@ -104,6 +105,7 @@ run_of() {
     softmax-counters) run=("$PYTHON" -m benchmarks._softmax_counters) ;;
     sweep-fusion) run=("$PYTHON" -m benchmarks.sweep_fusion) ;;
     sweep-int4) run=("$PYTHON" -m benchmarks.sweep_int4) ;;
+    sweep-moe) run=("$PYTHON" -m benchmarks.sweep_moe) ;;
     columns) run=("$PYTHON" -m benchmarks.reduction --rounds 3 --check) ;;
     attention-bench) run=("$PYTHON" -m benchmarks.flash_attention_triton --check) ;;
     attention-counters)
