@@ -2,5 +2,16 @@
 
 from autograder.exercises import chapter
 from autograder.exercises.int4.int4 import INT4
+from autograder.exercises.int4.pack_int4 import PACK_INT4
+from autograder.exercises.int4.quantize_groups import QUANTIZE_GROUPS
+from autograder.exercises.int4.sign_extension import SIGN_EXTENSION
+from autograder.exercises.int4.unpack_int4 import UNPACK_INT4
 
-EXERCISES = chapter(__name__, INT4)
+EXERCISES = chapter(
+    __name__,
+    INT4,
+    QUANTIZE_GROUPS,
+    PACK_INT4,
+    UNPACK_INT4,
+    SIGN_EXTENSION,
+)

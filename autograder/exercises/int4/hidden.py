@@ -1,4 +1,4 @@
-"""Hidden cases: awkward lengths, drawn from the secret seed."""
+"""Hidden cases of chapter 13."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import torch
 
 from autograder.drawing import drawn, vector_case
 from autograder.exercise import Case
+from autograder.exercises.int4.codes import codes_case
+from autograder.exercises.int4.groups import RANGES, groups_case
+from autograder.exercises.int4.sign_extension import bytes_case
 
 
 def _lengths(generator: torch.Generator) -> Iterator[Case]:
@@ -16,4 +19,33 @@ def _lengths(generator: torch.Generator) -> Iterator[Case]:
         yield vector_case(256 * drawn(generator, 1, 8) + 1, regime)
 
 
-HIDDEN = {"int4": {"hidden": _lengths}}
+def _groups(generator: torch.Generator) -> Iterator[Case]:
+    for regime in RANGES:
+        size = 4 * drawn(generator, 4, 17)
+        columns = drawn(generator, size + 1, 300)
+        yield groups_case(drawn(generator, 3, 8), columns, size, regime)
+    yield groups_case(1, 1, 1)
+
+
+def _words(generator: torch.Generator) -> Iterator[Case]:
+    yield codes_case(drawn(generator, 3, 20))
+    yield codes_case(drawn(generator, 20, 300))
+
+
+def _words_and_zeros(generator: torch.Generator) -> Iterator[Case]:
+    for low, high in ((3, 20), (20, 300)):
+        yield codes_case(drawn(generator, low, high), drawn(generator, 1, 15))
+
+
+def _bytes(generator: torch.Generator) -> Iterator[Case]:
+    yield bytes_case(2 * drawn(generator, 257, 900))
+    yield bytes_case(2 * drawn(generator, 2, 40))
+
+
+HIDDEN = {
+    "int4": {"hidden": _lengths},
+    "quantize_groups": {"hidden": _groups},
+    "pack_int4": {"hidden": _words},
+    "unpack_int4": {"hidden": _words_and_zeros},
+    "sign_extension": {"hidden": _bytes},
+}
