@@ -49,10 +49,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Output:
-    """The tensor that an answer must produce; its buffer is poisoned beforehand."""
+    """The tensor that an answer must produce; its buffer is poisoned beforehand.
+
+    Args:
+        shape: of the tensor.
+        dtype: of its elements.
+        bits: whether a whole number is read by its bits: a message shows it in hex.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+    bits: bool = False
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ _NAN = {
     torch.float32: (0x7F80_0000, 0x0040_0000),
     torch.float64: (0x7FF0_0000_0000_0000, 0x0008_0000_0000_0000),
 }
+# Of these an output's right value may well be what stood there before.
+_FEW = (torch.bool, torch.int8, torch.uint8, torch.int16)
 
 _PUBLIC_SEED = 0
 
@@ -107,6 +109,7 @@ class Wrong:
         got, expected: what stands there, and what should.
         shape: of the output.
         read_first: whether what stands there was computed from what it held before.
+        bits: of a number that is read by its bits, how many it has; 0 of others.
     """
 
     output: str
@@ -117,6 +120,7 @@ class Wrong:
     expected: float | int | bool
     shape: tuple[int, ...]
     read_first: bool = False
+    bits: int = 0
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -184,13 +188,16 @@ def judge(
         right = is_right(
             got, reference[name], scales.get(name), exercise.tolerance, case
         )
-        # A NaN that was there before is no answer, even where NaN is right.
-        bad[name] = ~right | untouched[name] if got.dtype is not torch.bool else ~right
+        # A NaN that was there before is no answer, even where NaN is right. A byte that
+        # was there before may be: among so few numbers the right one is soon met.
+        bad[name] = ~right if got.dtype in _FEW else ~right | untouched[name]
     first = next((name for name, where in bad.items() if bool(where.any())), None)
     if first is None:
         return Verdict(outputs=outputs, bad=bad, untouched=untouched)
     got = outputs[first]
     wrong = first_wrong(first, got, reference[first], bad[first], untouched[first])
+    if problem.outputs[first].bits:
+        wrong = replace(wrong, bits=8 * got.element_size())
     read = _untouched(got, _quieted(poisons.get(first, b""), got.dtype))
     wrong = replace(wrong, read_first=bool(read.reshape(-1)[wrong.index]))
     among = exercise.near_misses if known is None else known

@@ -50,8 +50,10 @@ def trouble_message(trouble: dict[str, Any], exercise: Exercise) -> str:
     return f"{where}: {message}"
 
 
-def show(value: float | int | bool) -> str:
-    """Show a number so that two that differ look different."""
+def show(value: float | int | bool, bits: int = 0) -> str:
+    """Show a number so that two that differ look different; in hex where it is bits."""
+    if bits and isinstance(value, int):
+        return f"{value % 2**bits:#0{bits // 4 + 2}x}"
     if isinstance(value, float):
         if math.isnan(value) or math.isinf(value):
             return str(value)
@@ -62,15 +64,16 @@ def show(value: float | int | bool) -> str:
 def wrong_message(wrong: Wrong, case: str, element: str, writer: str) -> str:
     """Say where an output is first wrong, what stands there, and who wrote it."""
     count, total = int(wrong.wrong.sum()), wrong.wrong.numel()
+    expected = show(wrong.expected, wrong.bits)
     if bool(wrong.untouched[wrong.index]):
-        what = f"{element} was never written; wanted {show(wrong.expected)}"
+        what = f"{element} was never written; wanted {expected}"
     elif wrong.read_first:
         what = (
             f"{element} was read before it was written, as += reads it, and holds "
-            f"nothing yet; wanted {show(wrong.expected)}: write with ="
+            f"nothing yet; wanted {expected}: write with ="
         )
     else:
-        what = f"{element} is {show(wrong.got)}; wanted {show(wrong.expected)}"
+        what = f"{element} is {show(wrong.got, wrong.bits)}; wanted {expected}"
     if total == 1:
         share = ""
     elif count == total:

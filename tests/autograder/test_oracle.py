@@ -122,6 +122,40 @@ def test_poison_is_wrong_even_where_nan_is_right() -> None:
     assert judge(exercise, CASE, problem, {"out": nan}, {"out": before}).right
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+def test_a_byte_that_was_there_before_may_be_right(dtype: torch.dtype) -> None:
+    every = torch.arange(256).to(torch.uint8).view(dtype)
+    exercise = make_exercise(
+        reference=lambda a: {"out": every},
+        problem=lambda case, generator: Problem(
+            {"out": None}, {"out": Output((256,), dtype)}
+        ),
+        near_misses=(),
+    )
+    problem = draw(exercise, CASE, 1, "x")
+    before = {"out": poison("out", dtype, 256, seed=1)}
+    assert judge(exercise, CASE, problem, {"out": to_bytes(every)}, before).right
+    wrong = judge(exercise, CASE, problem, before, before).wrong
+    assert wrong is not None and int(wrong.untouched.sum()) == 255
+
+
+def test_what_is_read_by_its_bits_is_shown_in_hex() -> None:
+    words = torch.tensor([-2, 5], dtype=torch.int32)
+    exercise = make_exercise(
+        reference=lambda a: {"out": words},
+        problem=lambda case, generator: Problem(
+            {"out": None}, {"out": Output((2,), torch.int32, bits=True)}
+        ),
+        near_misses=(),
+    )
+    problem = draw(exercise, CASE, 1, "x")
+    data = {"out": to_bytes(torch.tensor([31, 5], dtype=torch.int32))}
+    wrong = judge(exercise, CASE, problem, data, {}).wrong
+    assert wrong is not None
+    said = wrong_message(wrong, "n = 2", "out[0]", "")
+    assert "out[0] is 0x0000001f; wanted 0xfffffffe." in said
+
+
 def test_draws_repeat_with_the_seed_and_differ_without_it() -> None:
     def drawn(seed: int) -> list[tuple[str, int, bytes]]:
         return [

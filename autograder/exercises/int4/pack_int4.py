@@ -21,7 +21,7 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     codes = draw_codes(case, generator).flatten()
     return Problem(
         {"codes": codes, "words": None, "count": codes.numel()},
-        {"words": Output((case.sizes["words"],), torch.int32)},
+        {"words": Output((case.sizes["words"],), torch.int32, bits=True)},
     )
 
 
