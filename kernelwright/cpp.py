@@ -71,10 +71,11 @@ def compile(source: str, *, name: str = "cell.cpp") -> dict[str, Function]:
         Each function that is marked with ``extern "C"``, by its name.
 
     Raises:
-        CompileError: with the compiler's messages on the source's own lines.
+        CompileError: with the compiler's messages on the source's own lines; or there
+            is no function that Python can call.
         ToolchainError: there is no compiler.
     """
-    compiler = find_compiler()
+    compiler = find_compiler("C++ for the host", any_processor=True)
 
     def produce(target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
@@ -99,6 +100,12 @@ def compile(source: str, *, name: str = "cell.cpp") -> dict[str, Function]:
         call = getattr(library, match[1])
         call.restype = None
         found[match[1]] = Function(signature, source, call)
+    if not found:
+        raise CompileError(
+            'Python can call nothing of this. Begin the function with extern "C" void, '
+            'each with its own: extern "C" void twice(const float* x, float* out, int '
+            "n) { … }. What it makes it writes to memory that it is given."
+        )
     return found
 
 

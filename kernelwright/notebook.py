@@ -1,4 +1,4 @@
-"""The ``%%cuda`` cell magic: a cell of CUDA C++ becomes kernels in the notebook."""
+"""The cell magics: ``%%cuda`` makes kernels of a cell, ``%%cpp`` functions."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         run_cell(shell, line, cell)
 
     def cpp_cell(line: str, cell: str) -> None:
+        _refuse_rest("%%cpp", line)
         shell.push(cpp.compile("\n" + cell))
 
     shell.register_magic_function(cuda_cell, "cell", "cuda")
@@ -53,17 +54,21 @@ def _load_again_in_silence(shell: InteractiveShell) -> None:
     vars(manager)["load_extension"] = load_extension
 
 
+def _refuse_rest(magic: str, line: str) -> None:
+    if line.strip():
+        raise KernelwrightError(
+            f"{magic} takes nothing behind it on its line, got {line.strip()!r}. Put "
+            "the code on the next line."
+        )
+
+
 def run_cell(shell: InteractiveShell, line: str, cell: str) -> None:
     """Compile a cell and bind each kernel of it to its own name.
 
     A template is bound as the module, so that ``tile["tile<float>"]`` names an
     instance.
     """
-    if line.strip():
-        raise KernelwrightError(
-            f"%%cuda takes nothing behind it on its line, got {line.strip()!r}. Put "
-            "the code on the next line."
-        )
+    _refuse_rest("%%cuda", line)
     # The magic's line stays as a blank one: line 3 of a message is line 3 on screen.
     module = cuda.compile("\n" + cell, name="cell.cu")
     names = {kernel: module[kernel] for kernel in module.kernels}

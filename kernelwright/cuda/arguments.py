@@ -142,7 +142,7 @@ def _check_elements(
         raise ArgumentError(
             f"is a {_dtype_name(tensor.dtype)} tensor, and {parameter.ctype} memory "
             f"is {_dtype_name(element.dtypes[0])}: pass "
-            f"tensor.to({element.dtypes[0]}), or change the kernel's type."
+            f"tensor.to({element.dtypes[0]}), or change the parameter's type."
         )
     if tensor.numel() and tensor.data_ptr() % alignment(element):
         raise ArgumentError(

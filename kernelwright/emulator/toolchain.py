@@ -165,35 +165,42 @@ class Compiler:
         return flags
 
 
-def find_compiler() -> Compiler:
+def find_compiler(
+    needed_by: str = "the emulator", any_processor: bool = False
+) -> Compiler:
     """Return the compiler that ``CXX`` names, else g++, else clang++.
+
+    Args:
+        needed_by: what is to be compiled, as a message names it.
+        any_processor: whether a processor of another kind will do.
 
     Raises:
         ToolchainError: there is none, or it is too old, or not for this processor.
     """
-    return _find_compiler(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
-
-
-@functools.lru_cache(maxsize=8)
-def _find_compiler(chosen: str, search_path: str) -> Compiler:
-    if platform.machine() not in ("x86_64", "AMD64"):
+    if not any_processor and platform.machine() not in ("x86_64", "AMD64"):
         raise ToolchainError(
             f"the emulator runs on x86-64 and this processor is {platform.machine()}: "
             "use an x86-64 machine, a container for linux/amd64, or a GPU"
         )
+    chosen, path = os.environ.get("CXX", ""), os.environ.get("PATH", "")
+    return _find_compiler(chosen, path, needed_by)
+
+
+@functools.lru_cache(maxsize=8)
+def _find_compiler(chosen: str, search_path: str, needed_by: str) -> Compiler:
     names = [chosen] if chosen else ["g++", "clang++"]
     for name in names:
         path = shutil.which(name, path=search_path or None)
         if path is not None:
-            return _describe(path)
+            return _describe(path, needed_by)
     wanted = f"CXX names {chosen!r}, which is not" if chosen else "neither is"
     raise ToolchainError(
-        "the emulator needs g++ 12 or newer, or clang++ 14 or newer: "
+        f"{needed_by} needs g++ 12 or newer, or clang++ 14 or newer: "
         f"{wanted} on the PATH. Mend, on Debian and Ubuntu: sudo apt-get install g++"
     )
 
 
-def _describe(path: str) -> Compiler:
+def _describe(path: str, needed_by: str = "the emulator") -> Compiler:
     try:
         text = subprocess.run(
             [path, "--version"], capture_output=True, text=True, check=True, timeout=60
@@ -207,7 +214,7 @@ def _describe(path: str) -> Compiler:
     least = 14 if is_clang else 10
     if 0 < major < least:
         raise ToolchainError(
-            f"{path} is {version}; the emulator needs version {least} or newer"
+            f"{path} is {version}; {needed_by} needs version {least} or newer"
         )
     real = os.path.realpath(path)
     size = os.stat(real).st_size

@@ -85,6 +85,7 @@ def test_a_host_function_is_right(judge: Judge) -> None:
         ("i < n; i++", "; ", "still running after", "timeout"),
         ("    for", '    asm(""); for', "uses asm", "failed"),
         ("pack_int4(", "packed(", "the cell defines no 'pack_int4'", "failed"),
+        ('extern "C" ', "", 'Begin the function with extern "C" void', "failed"),
         ("%%cpp\n", "%%cuda\n", "must begin with %%cpp", "failed"),
     ],
 )

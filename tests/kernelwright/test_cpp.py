@@ -52,3 +52,32 @@ def test_what_does_not_compile_is_told_on_its_line() -> None:
     by_value = 'struct P { int x; };\nextern "C" void f(P p) { p.x++; }\n'
     with pytest.raises(kw.CompileError, match="f takes a P; wanted pointers and"):
         kw.cpp.compile(by_value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "void f(int n) { (void)n; }",
+        'extern "C" int f(int n) { return n; }',
+        'extern "C" {\nvoid f(int n) { (void)n; }\n}',
+    ],
+)
+def test_what_python_cannot_call_is_said(source: str) -> None:
+    with pytest.raises(
+        kw.CompileError, match='Begin the function with extern "C" void'
+    ):
+        kw.cpp.compile(source)
+
+
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    wanted = r"C\+\+ for the host needs g\+\+ .*'no-such-compiler'.* apt-get install g"
+    with pytest.raises(kw.ToolchainError, match=wanted):
+        kw.cpp.compile(SOURCE)
+
+
+def test_a_processor_that_the_emulator_does_not_know_will_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert list(kw.cpp.compile(SOURCE)) == ["scale", "signs"]

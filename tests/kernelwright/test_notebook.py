@@ -74,9 +74,17 @@ def test_a_kernel_without_an_end_is_ended(shell: InteractiveShell) -> None:
     assert os.environ["KERNELWRIGHT_DEADLINE_S"] == "30"
 
 
-def test_words_behind_the_magic_are_refused(shell: InteractiveShell) -> None:
-    result = shell.run_cell("%%cuda -O3\n__global__ void k() {}\n")
-    assert "takes nothing behind it" in str(result.error_in_exec)
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%%cuda -O3\n__global__ void k() {}\n",
+        '%%cpp -O3\nextern "C" void one(int* out) { out[0] = 1; }\n',
+    ],
+)
+def test_words_behind_the_magic_are_refused(shell: InteractiveShell, cell: str) -> None:
+    result = shell.run_cell(cell)
+    said = f"{cell.split()[0]} takes nothing behind it on its line, got '-O3'"
+    assert said in str(result.error_in_exec)
 
 
 def test_a_cell_without_a_kernel_says_so(
