@@ -166,8 +166,8 @@ def _refuse_twice(cells: list[Cell], path: Path) -> None:
     for cell in cells:
         if "exercise" in cell.tags and cell.exercise is None:
             raise ChapterError(
-                f"{path}:{cell.line}: a cell tagged exercise begins with %%cuda and "
-                "// exercise: ID, or with # exercise: ID"
+                f"{path}:{cell.line}: a cell tagged exercise begins with %%cuda or "
+                "%%cpp and // exercise: ID, or with # exercise: ID"
             )
         if cell.exercise in seen:
             raise ChapterError(

@@ -50,7 +50,7 @@ def _mutants(exercise_id: str, path: Path, modified_ns: int) -> tuple[Mutant, ..
     exercise = all_exercises()[exercise_id]
     region = read_region(path, exercise_id)
     heading, text = cell_heading(exercise.language, exercise_id), region.text_solved
-    edits = cuda_edits if exercise.language == "cuda" else python_edits
+    edits = python_edits if exercise.language == "python" else cuda_edits
     made: dict[str, Mutant] = {}
     names: dict[str, int] = {}
     for edit in edits(text, region.filled):

@@ -1,4 +1,4 @@
-"""Generic edits of CUDA C++, by its tokens: one small mistake each.
+"""Generic edits of C++, CUDA's or a host's, by its tokens: one small mistake each.
 
 The text is the course's own, in the form that clang-format gives it: an operator
 between two operands has a blank on both sides, the angle bracket of a template none.

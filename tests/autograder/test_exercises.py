@@ -15,6 +15,7 @@ from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Case, Exercise, Output
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
+from autograder.languages import SYNTAX
 from autograder.oracle import cases_of, draw, given, is_right
 from autograder.prints import EXERCISES as RECORDS
 from autograder.prints import prints_of
@@ -62,7 +63,7 @@ def test_the_stub_earns_nothing(exercise: Exercise, patient: Judge) -> None:
     result = patient.grade(exercise, Cells({exercise.id: stub}))
     assert (result.words, result.earned) == ("not attempted", 0.0)
     # Nor does it by itself, with a change that is none.
-    sign = "//" if exercise.language == "cuda" else "#"
+    sign = SYNTAX[exercise.language].comment
     result = patient.grade(exercise, Cells({exercise.id: f"{stub}\n{sign} mine\n"}))
     assert not result.passed and result.earned == 0.0
     assert result.words != "not attempted"

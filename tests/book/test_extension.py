@@ -55,6 +55,11 @@ On {result}`tiny/meta/device`: {result}`tiny/fast/ms:.1f` against
 %%cuda
 __global__ void k() {}
 ```
+
+```{code-block} python
+%%cpp
+extern "C" void f(int n) {}
+```
 """
 
 RESULTS = (
@@ -104,6 +109,8 @@ def test_a_page_says_what_is_declared_and_stored(tmp_path: Path) -> None:
     assert '<span class="kw-result">NVIDIA H200</span>' in html
     assert '<span class="nd">%%cuda</span>' in html
     assert '<span class="kr">__global__</span>' in html
+    assert '<span class="nd">%%cpp</span>' in html
+    assert '<span class="k">extern</span>' in html
 
 
 def test_the_edition_without_answers_has_none(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from sphinx.config import Config
 
 from autograder.authoring.chapters import chapter_files
 from kernelwright_book import directives
-from kernelwright_book.cuda import CudaCellLexer, CudaCells
+from kernelwright_book.cuda import LEXERS, CompiledCells
 
 
 def read_chapters_with_ours(app: Sphinx, config: Config) -> None:
@@ -76,8 +76,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     for name, directive in directives.DIRECTIVES.items():
         app.add_directive(name, directive, override=True)
     app.add_role("result", directives.ResultRole())
-    app.add_lexer("cuda-cell", CudaCellLexer)
-    app.add_transform(CudaCells)
+    for lexer in LEXERS.values():
+        app.add_lexer(lexer.aliases[0], lexer)
+    app.add_transform(CompiledCells)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 

@@ -1,4 +1,4 @@
-"""CUDA C++ cells coloured as CUDA C++."""
+"""Cells of CUDA C++ and of C++ coloured as what they are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from docutils import nodes
 from pygments.lexer import inherit
+from pygments.lexers.c_cpp import CppLexer
 from pygments.lexers.c_like import CudaLexer
 from pygments.token import Name
 from sphinx.transforms import SphinxTransform
@@ -21,13 +22,27 @@ class CudaCellLexer(CudaLexer):
     }
 
 
-class CudaCells(SphinxTransform):
-    """Set the language of each code cell that begins with ``%%cuda``."""
+class CppCellLexer(CppLexer):
+    """C++ below a line with the cell's magic."""
+
+    name = "C++ cell"
+    aliases: ClassVar[list[str]] = ["cpp-cell"]
+    tokens: ClassVar = {
+        "root": [(r"\A%%cpp[^\n]*\n?", Name.Decorator), inherit],
+    }
+
+
+LEXERS = {"%%cuda": CudaCellLexer, "%%cpp": CppCellLexer}
+
+
+class CompiledCells(SphinxTransform):
+    """Set the language of each code cell that begins with a magic of ours."""
 
     default_priority = 210
 
     def apply(self, **kwargs: object) -> None:
         """Walk over the code of one page."""
         for block in self.document.findall(nodes.literal_block):
-            if block.astext().startswith("%%cuda"):
-                block["language"] = "cuda-cell"
+            for magic, lexer in LEXERS.items():
+                if block.astext().startswith(magic):
+                    block["language"] = lexer.aliases[0]

@@ -75,7 +75,10 @@ def test_an_exercise_is_named_by_the_first_comment(
         ("```{code-cell} ipython3\nx\n", "01_a.md:4: this ``` is never closed"),
         (":::{note}\nx\n", "01_a.md:4: this ::: is never closed"),
         ("```{code-cell} ipython3\n:id: x\n```\n", "takes :tags:"),
-        ("```{code-cell} ipython3\n:tags: [exercise]\nx\n```\n", "begins with %%cuda"),
+        (
+            "```{code-cell} ipython3\n:tags: [exercise]\nx\n```\n",
+            "begins with %%cuda or %%cpp",
+        ),
         ("```{code-cell} ipython3\n# exercise: a\n```\n" * 2, "already has its cell"),
     ],
 )

@@ -89,6 +89,13 @@ def test_what_is_no_code_stays() -> None:
     }
 
 
+def test_cpp_is_read_as_what_it_is() -> None:
+    of_an_answer = [m for m in mutants(EXERCISES["pack_int4"]) if "|=" in m.name]
+    assert "word |= code << 4 * k; -> word = code << 4 * k;" in {
+        mutant.name for mutant in of_an_answer
+    }
+
+
 PYTHON = {
     "statement": ("f(x)", "pass", "statement dropped"),
     "again": ("a = f()\na = a + b", "a = f()\npass", "statement dropped"),
