@@ -2,6 +2,9 @@
 
 from autograder.exercises import chapter
 from autograder.exercises.int4.int4 import INT4
+from autograder.exercises.int4.int4_gemm import INT4_GEMM
+from autograder.exercises.int4.int4_gemv import INT4_GEMV
+from autograder.exercises.int4.mmap_weights import MMAP_WEIGHTS
 from autograder.exercises.int4.pack_int4 import PACK_INT4
 from autograder.exercises.int4.quantize_groups import QUANTIZE_GROUPS
 from autograder.exercises.int4.sign_extension import SIGN_EXTENSION
@@ -14,4 +17,7 @@ EXERCISES = chapter(
     PACK_INT4,
     UNPACK_INT4,
     SIGN_EXTENSION,
+    INT4_GEMV,
+    INT4_GEMM,
+    MMAP_WEIGHTS,
 )

@@ -10,6 +10,8 @@ from autograder.drawing import drawn, vector_case
 from autograder.exercise import Case
 from autograder.exercises.int4.codes import codes_case
 from autograder.exercises.int4.groups import RANGES, groups_case
+from autograder.exercises.int4.mmap_weights import file_case
+from autograder.exercises.int4.products import product_case
 from autograder.exercises.int4.sign_extension import bytes_case
 
 
@@ -42,10 +44,33 @@ def _bytes(generator: torch.Generator) -> Iterator[Case]:
     yield bytes_case(2 * drawn(generator, 2, 40))
 
 
+def _rows(generator: torch.Generator) -> Iterator[Case]:
+    for regime in ("distinct", "offset"):
+        columns = 128 * drawn(generator, 1, 25)
+        yield product_case(1, drawn(generator, 2, 40), columns, regime)
+    yield product_case(1, 8 * drawn(generator, 1, 4) + 1, 1024, "sparse")
+
+
+def _tokens(generator: torch.Generator) -> Iterator[Case]:
+    for low, high in ((2, 8), (9, 16), (18, 32), (34, 64)):
+        columns = 128 * drawn(generator, 1, 8)
+        yield product_case(drawn(generator, low, high), 32, columns)
+    yield product_case(drawn(generator, 2, 20), 128, 256, "offset")
+
+
+def _files(generator: torch.Generator) -> Iterator[Case]:
+    for _ in range(3):
+        rows, columns = drawn(generator, 2, 90), 8 * drawn(generator, 2, 90)
+        yield file_case(rows, columns, drawn(generator, 1, columns))
+
+
 HIDDEN = {
     "int4": {"hidden": _lengths},
     "quantize_groups": {"hidden": _groups},
     "pack_int4": {"hidden": _words},
     "unpack_int4": {"hidden": _words_and_zeros},
     "sign_extension": {"hidden": _bytes},
+    "int4_gemv": {"hidden": _rows},
+    "int4_gemm": {"hidden": _tokens},
+    "mmap_weights": {"hidden": _files},
 }
