@@ -37,6 +37,7 @@ _NAN = {
 }
 # Of these an output's right value may well be what stood there before.
 _FEW = (torch.bool, torch.int8, torch.uint8, torch.int16)
+_STRETCH = 8
 
 _PUBLIC_SEED = 0
 
@@ -293,7 +294,20 @@ def _untouched(got: torch.Tensor, before: bytes) -> torch.Tensor:
         return torch.zeros(got.shape, dtype=torch.bool)
     old = from_bytes(before, torch.uint8, (len(before),)).reshape(got.numel(), -1)
     now = got.contiguous().reshape(-1).view(torch.uint8).reshape(got.numel(), -1)
-    return (now == old).all(dim=1).reshape(got.shape)
+    same = (now == old).all(dim=1)
+    if got.dtype in _FEW and got.dtype is not torch.bool:
+        same = _in_stretches(same)
+    return same.reshape(got.shape)
+
+
+def _in_stretches(same: torch.Tensor) -> torch.Tensor:
+    """Keep what has its like beside it: a byte alone may be there by chance."""
+    least = min(_STRETCH, len(same))
+    kept = torch.zeros_like(same)
+    begins = same.unfold(0, least, 1).all(dim=1)
+    for shift in range(least):
+        kept[shift : shift + len(begins)] |= begins
+    return kept
 
 
 def _quieted(before: bytes, dtype: torch.dtype) -> bytes:

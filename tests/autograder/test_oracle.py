@@ -137,6 +137,12 @@ def test_a_byte_that_was_there_before_may_be_right(dtype: torch.dtype) -> None:
     assert judge(exercise, CASE, problem, {"out": to_bytes(every)}, before).right
     wrong = judge(exercise, CASE, problem, before, before).wrong
     assert wrong is not None and int(wrong.untouched.sum()) == 255
+    # One that is wrong, alone among others, is not said to be unwritten either.
+    turned = judge(exercise, CASE, problem, {"out": to_bytes(every.flip(0))}, before)
+    assert turned.wrong is not None and not turned.wrong.untouched.any()
+    begun = to_bytes(every)[:100] + before["out"][100:]
+    wrong = judge(exercise, CASE, problem, {"out": begun}, before).wrong
+    assert wrong is not None and int(wrong.untouched.sum()) >= 155
 
 
 def test_what_is_read_by_its_bits_is_shown_in_hex() -> None:
