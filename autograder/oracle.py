@@ -37,7 +37,7 @@ _NAN = {
 }
 # Of these an output's right value may well be what stood there before.
 _FEW = (torch.bool, torch.int8, torch.uint8, torch.int16)
-_STRETCH = 8
+_STRETCH = 4
 
 _PUBLIC_SEED = 0
 
@@ -83,13 +83,16 @@ def poison(name: str, dtype: torch.dtype, count: int, seed: int) -> bytes:
 
     Floating-point outputs hold a signalling NaN with a payload of its own: a copy
     keeps it, arithmetic sets its quiet bit, so that ``+=`` shows. Integers hold a
-    number that no right answer is likely to hold. Both change with the seed, so that
-    no answer can hold them by heart.
+    number that no right answer is likely to hold; of one or two bytes, another at each
+    place, since the same ones could be a row of equal values. All change with the seed,
+    so that no answer can hold them by heart.
     """
     tag = hashlib.sha256(f"poison {seed} {name}".encode()).digest()
     size = dtype.itemsize
     if dtype is torch.bool:
         return b"\x01" * count
+    if dtype in _FEW:
+        return hashlib.shake_256(tag).digest(count * size)
     number = int.from_bytes(tag[:size], "little")
     if dtype in _NAN:
         exponent, quiet = _NAN[dtype]
@@ -301,7 +304,7 @@ def _untouched(got: torch.Tensor, before: bytes) -> torch.Tensor:
 
 
 def _in_stretches(same: torch.Tensor) -> torch.Tensor:
-    """Keep what has its like beside it: a byte alone may be there by chance."""
+    """Keep what stands beside others: a byte alone may be there by chance."""
     least = min(_STRETCH, len(same))
     kept = torch.zeros_like(same)
     begins = same.unfold(0, least, 1).all(dim=1)

@@ -136,7 +136,7 @@ def test_a_byte_that_was_there_before_may_be_right(dtype: torch.dtype) -> None:
     before = {"out": poison("out", dtype, 256, seed=1)}
     assert judge(exercise, CASE, problem, {"out": to_bytes(every)}, before).right
     wrong = judge(exercise, CASE, problem, before, before).wrong
-    assert wrong is not None and int(wrong.untouched.sum()) == 255
+    assert wrong is not None and int(wrong.untouched.sum()) > 250
     # One that is wrong, alone among others, is not said to be unwritten either.
     turned = judge(exercise, CASE, problem, {"out": to_bytes(every.flip(0))}, before)
     assert turned.wrong is not None and not turned.wrong.untouched.any()
