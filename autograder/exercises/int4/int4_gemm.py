@@ -14,7 +14,6 @@ from autograder.exercise import (
     Exercise,
     Launch,
     Output,
-    Outputs,
     Problem,
     Speed,
     Structure,
@@ -28,10 +27,11 @@ from autograder.exercises.int4.products import (
     product,
     product_case,
     tolerance,
+    weight_bytes,
 )
 from autograder.totals import needed
 
-_ROWS = 32  # of a block
+_TOKENS, _ROWS = 16, 32  # of a block
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:
@@ -48,23 +48,24 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
             "columns": columns,
         },
         {"out": Output((tokens, rows), torch.float16)},
-        Launch((rows // _ROWS,), (256,)),
+        Launch((-(-tokens // _TOKENS), rows // _ROWS), (256,)),
     )
 
 
-def _weighed(arguments: Arguments) -> tuple[torch.Tensor, torch.Tensor]:
-    words, scales = tensor(arguments, "words"), tensor(arguments, "scales")
+def _codes(arguments: Arguments, rows: slice) -> torch.Tensor:
+    words = tensor(arguments, "words")[rows.start // 16 : rows.stop // 16]
     down, across = words.shape[:2]
     # Of a word: the first or second of a pair, columns 0 or 2 on, row g or g + 8.
     found = nibbles(words).view(down, across, 8, 4, 4, 2, 2, 2)
-    #        row tile, g + 8, g, column tile, t, word, columns 2 on, second of a pair
-    ordered = found.permute(0, 7, 2, 1, 3, 4, 6, 5)
-    codes = ordered.reshape(16 * down, 64 * across)
-    return codes.double(), scales.mT.repeat_interleave(GROUP, 1).double()
+    # Rows: a tile, of it the lower half, g. Columns: a tile, t, word, two on, second.
+    return found.permute(0, 7, 2, 1, 3, 4, 6, 5).reshape(16 * down, 64 * across)
 
 
-def _reference(arguments: Arguments) -> Outputs:
-    return product(_weighed)(arguments)
+def _scales(arguments: Arguments) -> torch.Tensor:
+    return tensor(arguments, "scales").mT
+
+
+_reference = product(_codes, _scales)
 
 
 @cache
@@ -74,21 +75,20 @@ def _dense(rows: int, columns: int, device: torch.device) -> torch.Tensor:
 
 def _peer(arguments: Arguments) -> object:
     x, scales = tensor(arguments, "x"), tensor(arguments, "scales")
-    # What it multiplies makes no difference to its time.
+    # Of which values makes no difference to its time.
     return x @ _dense(scales.shape[1], x.shape[1], x.device).mT
 
 
 def _bytes(case: Case) -> int:
     tokens, rows, columns = (case.sizes[n] for n in ("tokens", "rows", "columns"))
-    weight = rows * columns // 2 + rows * columns // GROUP * 2
-    return weight + 2 * tokens * (rows + columns)
+    return weight_bytes(case) + 2 * tokens * (rows + columns)
 
 
 _COUNTED = product_case(16, 64, 512)
 
 INT4_GEMM = Exercise(
     id="int4_gemm",
-    title="Up to 64 tokens, on the tensor cores",
+    title="Some dozen tokens, on the tensor cores",
     kind="ladder",
     points=30,
     language="cuda",
@@ -98,8 +98,8 @@ INT4_GEMM = Exercise(
     goal="Compute `out = x weightᵀ` for 1 to 64 tokens with the weight in four bits, "
     "faster than torch multiplies by the same weight in fp16.",
     requirements=(
-        "Blocks of 256 threads, 32 rows each: `rows` is a multiple of 32, `columns` of "
-        "128. x is (tokens, columns), out (tokens, rows).",
+        "Blocks of 256 threads have 16 tokens and 32 rows of the weight: `rows` is a "
+        "multiple of 32, `columns` of 128. x is (tokens, columns), out (tokens, rows).",
         "A tile of 16 rows and 64 columns is 32 `uint4`, one a lane; tiles of a row of "
         "tiles follow each other. Lane 4 g + t has rows g and g + 8 of columns 16 t to "
         "16 t + 15: word f has columns 16 t + 4 f to 16 t + 4 f + 3, in the order that "
@@ -107,7 +107,7 @@ INT4_GEMM = Exercise(
         "A weight is (code - 8) * scale. `scales` is (columns / 128, rows).",
         "On `mma.sync`, with sums and scales in fp32 and in registers; each result is "
         "rounded once and stored once.",
-        "Each word is loaded once, for all tokens, as `uint4`; x in 16 bytes as well.",
+        "A block loads each of its words once, as `uint4`, and x in 16 bytes as well.",
         "The rest is yours: what a warp does, what is under way, whether x comes "
         "through shared memory.",
     ),
@@ -124,7 +124,7 @@ INT4_GEMM = Exercise(
         product_case(5, 64, 1152, "sparse"),
         product_case(17, 32, 128, "special"),
     ),
-    tolerance=tolerance(_weighed),
+    tolerance=tolerance(_reference, _scales),
     hints=(
         "The weight is the left operand, so a row of the fragment is a row of the "
         "weight, and a column of the right one a token: b[0] and b[1] are two numbers "
@@ -139,8 +139,9 @@ INT4_GEMM = Exercise(
         "Then sum[j][0] and [1] += scale of row g * part[j][0] and [1]; [2] and [3] "
         "are row g + 8's. zero is kw::Int4<__half>::zero(8), twice. #pragma unroll.",
     ),
-    onward="At 64 tokens every block reads all of x, from the L2 cache. What if a "
-    "block had more rows, and fetched x through kw::cp_async?",
+    onward="64 tokens are four blocks that load the same words. A block that had all "
+    "64 would load them once: what becomes of its registers, and of the number of "
+    "blocks? many.cu has one answer.",
     counts=(
         # Each row of tiles reads x, and half of each sector a time; so it reads scales.
         Count("moved", "global", "load", passes={"x": 8, "scales": 2}),
@@ -170,9 +171,9 @@ INT4_GEMM = Exercise(
     speed=Speed(
         peer="torch: x @ weight.T in fp16",
         run_peer=_peer,
-        case=product_case(16, 8192, 8192),
+        case=product_case(16, 16_384, 32_768),
         bytes_moved=_bytes,
-        # Guesses: to be measured on an H200.
+        # Its peer reads four times as many bytes. Guesses: to be measured on an H200.
         bands={"bronze": 1.0, "silver": 1.5, "gold": 2.0},
     ),
     shares={"correct": 0.4, "counts": 0.2, "speed": 0.4},

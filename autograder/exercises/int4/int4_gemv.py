@@ -12,7 +12,6 @@ from autograder.exercise import (
     Exercise,
     Launch,
     Output,
-    Outputs,
     Problem,
     Speed,
 )
@@ -25,6 +24,7 @@ from autograder.exercises.int4.products import (
     product,
     product_case,
     tolerance,
+    weight_bytes,
 )
 
 _ROWS = 8  # of a block
@@ -46,19 +46,19 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     )
 
 
-def _weighed(arguments: Arguments) -> tuple[torch.Tensor, torch.Tensor]:
-    codes = nibbles(tensor(arguments, "words")).flatten(1)
-    scales = tensor(arguments, "scales").repeat_interleave(GROUP, 1)
-    return codes.double(), scales.double()
+def _codes(arguments: Arguments, rows: slice) -> torch.Tensor:
+    return nibbles(tensor(arguments, "words")[rows]).flatten(1)
 
 
-def _reference(arguments: Arguments) -> Outputs:
-    return product(_weighed)(arguments)
+def _scales(arguments: Arguments) -> torch.Tensor:
+    return tensor(arguments, "scales")
+
+
+_reference = product(_codes, _scales)
 
 
 def _bytes(case: Case) -> int:
-    rows, columns = case.sizes["rows"], case.sizes["columns"]
-    return rows * columns // 2 + rows * columns // GROUP * 2 + 2 * (rows + columns)
+    return weight_bytes(case) + 2 * (case.sizes["rows"] + case.sizes["columns"])
 
 
 _COUNTED = product_case(1, 16, 2048)
@@ -97,7 +97,7 @@ INT4_GEMV = Exercise(
         product_case(1, 0, 256),
         product_case(1, 6, 1152, "special"),
     ),
-    tolerance=tolerance(_weighed),
+    tolerance=tolerance(_reference, _scales),
     hints=(
         "`words` is a uint4 pointer: a row is columns / 32 of them. Lane 0 takes the "
         "first, lane 1 the second, and 32 lanes further it goes on. Which 32 numbers "

@@ -25,6 +25,7 @@ from autograder.drawing import tensor
 from autograder.exercise import Arguments, Case, Outputs, Tolerance
 
 GROUP = 128
+_ROWS = 512  # at a time: a timed weight is no matrix of float64
 _EPS16, _EPS32 = (torch.finfo(d).eps for d in (torch.float16, torch.float32))
 _REGIMES = {
     "distinct": "normal values",
@@ -49,7 +50,7 @@ def draw_x(case: Case, generator: torch.Generator) -> torch.Tensor:
     tokens, columns = case.sizes["tokens"], case.sizes["columns"]
     x = torch.randn(tokens, columns, generator=generator)
     if case.regime == "offset":
-        x = 30.0 + 3.0 * x
+        x = x.mul(3.0).add(30.0)
     elif case.regime == "special":
         x.view(-1)[5::1031] = torch.nan
     return x.half()
@@ -75,35 +76,46 @@ def draw_scales(
 
 def nibbles(words: torch.Tensor) -> torch.Tensor:
     """Return the eight codes of each word, the lowest bits first."""
-    shifts = torch.arange(0, 32, 4)
-    shifted = torch.bitwise_right_shift(words.long().unsqueeze(-1), shifts)
-    return shifted.bitwise_and(15)
+    shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=words.device)
+    return torch.bitwise_right_shift(words.unsqueeze(-1), shifts).bitwise_and(15)
 
 
-Weighed = Callable[[Arguments], tuple[torch.Tensor, torch.Tensor]]
-"""Gives codes and the scale of each, (rows, columns), in float64."""
+def weight_bytes(case: Case) -> int:
+    """Return what the words and scales of a case take."""
+    weights = case.sizes["rows"] * case.sizes["columns"]
+    return weights // 2 + weights // GROUP * 2
 
 
-def product(of: Weighed) -> Callable[[Arguments], Outputs]:
+Coded = Callable[[Arguments, slice], torch.Tensor]
+"""Gives the codes of some rows, (rows, columns)."""
+Scaled = Callable[[Arguments], torch.Tensor]
+"""Gives the scales, (rows, groups)."""
+
+
+def product(codes: Coded, scales: Scaled) -> Callable[[Arguments], Outputs]:
     """Return the reference: x times the transposed weight."""
 
     def reference(arguments: Arguments) -> Outputs:
-        codes, scales = of(arguments)
-        weight = (codes - 8) * scales
-        return {"out": (tensor(arguments, "x").double() @ weight.mT)}
+        x, by = tensor(arguments, "x").double(), scales(arguments).double()
+        parts = [x.new_empty(*x.shape[:-1], 0)]
+        for first in range(0, len(by), _ROWS):
+            some = slice(first, first + _ROWS)
+            groups = (codes(arguments, some) - 8).double().unflatten(1, (-1, GROUP))
+            parts.append(x @ groups.mul(by[some].unsqueeze(-1)).flatten(1).mT)
+        return {"out": torch.cat(parts, -1)}
 
     return reference
 
 
-def tolerance(of: Weighed) -> Tolerance:
+def tolerance(reference: Callable[[Arguments], Outputs], scales: Scaled) -> Tolerance:
     """Return the tolerance of a product."""
 
     def scale(arguments: Arguments) -> Outputs:
-        _, scales = of(arguments)
         x = tensor(arguments, "x").double().abs().nan_to_num(0.0)
-        root = scales.shape[1] ** 0.5
-        sums = _EPS32 * (root + 3) * 15 * (x @ scales.mT)
-        out = product(of)(arguments)["out"].abs().nan_to_num(0.0)
-        return {"out": out + sums / _EPS16}
+        by_group = x.unflatten(-1, (-1, GROUP)).sum(-1)
+        sums = by_group @ scales(arguments).double().mT
+        rounding = _EPS32 * (x.shape[-1] ** 0.5 + 3) * 15 * sums
+        out = reference(arguments)["out"].abs().nan_to_num(0.0)
+        return {"out": out + rounding / _EPS16}
 
     return Tolerance(factor=1.0, scale=scale)

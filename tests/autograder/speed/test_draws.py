@@ -149,6 +149,10 @@ def test_scalars_survive_exactly(value):
     assert read_scalar(scalars_of(problem)["a"]) == value
 
 
+PEER_MOVES = {"int4_gemm": 4}
+"""How many times an answer's bytes a peer moves, which limits how far it is beaten."""
+
+
 @pytest.mark.parametrize(
     "name", [e.id for e in all_exercises().values() if e.speed is not None]
 )
@@ -162,5 +166,6 @@ def test_the_courses_exercises_have_what_a_hearing_needs(name):
         # Calls enough to pass the caches make a turn whatever one of them moves.
         assert speed.flops(speed.case) >= 2**36
     values = [speed.bands[band] for band in ("bronze", "silver", "gold")]
-    assert values == sorted(values) and values[0] > 0 and values[-1] <= 1
+    most = PEER_MOVES.get(name, 1)
+    assert values == sorted(values) and values[0] > 0 and values[-1] <= most
     assert exercise.entry == "function" or exercise.language == "cuda"
