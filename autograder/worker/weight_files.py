@@ -30,7 +30,7 @@ def adapt_weights(
     answer: Answer, words: torch.Tensor, scales: torch.Tensor, group_size: int
 ) -> Any:
     """Have a file opened, and others refused; return what the first one holds."""
-    whole = written(words, scales, group_size)
+    whole = _written(words.cpu(), scales.cpu(), group_size)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / _NAME
         path.write_bytes(whole)
@@ -53,10 +53,11 @@ def adapt_weights(
                 path.unlink()  # the first one stays mapped
                 path.write_bytes(wrong)
                 _check_refusal(answer, str(path), what)
-        return tuple(part.clone() for part in found)
+        # A file is the CPU's; what is compared lies where the inputs do.
+        return tuple(part.to(words.device, copy=True) for part in found)
 
 
-def written(words: torch.Tensor, scales: torch.Tensor, group_size: int) -> bytes:
+def _written(words: torch.Tensor, scales: torch.Tensor, group_size: int) -> bytes:
     """Return the bytes of a file."""
     rows, columns = words.shape[0], 8 * words.shape[1]
     body = words.contiguous().numpy().tobytes()

@@ -24,12 +24,11 @@ __global__ void __launch_bounds__(256)
     // [hole]
     const __half2 eight = kw::Int4<__half>::zero(8);
     const __half2 zero[2] = {eight, eight};
-    const __half* of_token[2];
-    for (int j = 0; j < 2; ++j) {
-        // A token past the last repeats it, and is not stored.
-        int which = min(token + 8 * j + g, tokens - 1);
-        of_token[j] = x + which * columns + 16 * t;
-    }
+    // A token past the last repeats it, and is not stored.
+    auto numbers_of = [&](int which) {
+        return x + min(token + which, tokens - 1) * columns + 16 * t;
+    };
+    const __half* of_token[] = {numbers_of(g), numbers_of(8 + g)};
     // Four warps take turns at the groups, two tiles each; the next two are
     // on their way while these are multiplied.
     const uint4* mine = words + own / 16 * groups * 64 + lane;
@@ -67,13 +66,14 @@ __global__ void __launch_bounds__(256)
         const __half* scale = scales + group * rows + own + g;
         float upper = __half2float(scale[0]);
         float lower = __half2float(scale[8]);
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-            sum[j][0] += upper * part[j][0];
-            sum[j][1] += upper * part[j][1];
-            sum[j][2] += lower * part[j][2];
-            sum[j][3] += lower * part[j][3];
-        }
+        auto add = [&](float(&to)[4], const float(&products)[4]) {
+            to[0] += upper * products[0];
+            to[1] += upper * products[1];
+            to[2] += lower * products[2];
+            to[3] += lower * products[3];
+        };
+        add(sum[0], part[0]);
+        add(sum[1], part[1]);
     }
     // [/hole]
 #pragma unroll

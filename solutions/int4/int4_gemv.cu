@@ -9,11 +9,12 @@
 __device__ float eight_products(unsigned word, uint4 numbers) {
     float sum = 0.0f;
     // [hole]
-    const __half* x = reinterpret_cast<const __half*>(&numbers);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        int code = word >> 4 * i & 15;
-        sum += (code - 8) * __half2float(x[i]);
+    unsigned pairs[] = {numbers.x, numbers.y, numbers.z, numbers.w};
+    for (unsigned pair : pairs) {
+        float2 x = __half22float2(reinterpret_cast<half2&>(pair));
+        int first = word & 15, second = word >> 4 & 15;
+        sum += (first - 8) * x.x + (second - 8) * x.y;
+        word >>= 8;
     }
     // [/hole]
     return sum;

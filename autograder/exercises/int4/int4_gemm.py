@@ -117,7 +117,7 @@ INT4_GEMM = Exercise(
         _COUNTED,
         product_case(1, 32, 640),
         product_case(8, 32, 128),
-        product_case(13, 96, 384),
+        product_case(13, 288, 256),
         product_case(30, 32, 256),
         product_case(64, 32, 256),
         product_case(33, 32, 640, "offset"),

@@ -62,8 +62,8 @@ MMAP_WEIGHTS = Exercise(
         "the words, and from the next multiple of 4,096 bytes on the scales. `path` is "
         "a `str`.",
         "`open_weights(path)` returns words (rows, columns / 8), int32, and scales "
-        "(rows, groups), fp16. The last group may be smaller than the others; rows may "
-        "be 0.",
+        "(rows, groups), fp16. The last group may be smaller than the others; rows or "
+        "columns may be 0.",
         "Both tensors lie in a map of the file: of a large file next to nothing is "
         "read. What is written to them stays in this process: `mmap.ACCESS_COPY`.",
         "A `ValueError` that holds the path refuses a file that is shorter than the "
@@ -78,7 +78,9 @@ MMAP_WEIGHTS = Exercise(
         file_case(7, 1000, 48),
         file_case(64, 128, 128),
         file_case(1, 8, 32),
+        file_case(2, 24, 1),
         file_case(0, 256, 128),
+        file_case(3, 0, 128),
     ),
     tolerance=Tolerance(factor=0.0),
     hints=(
