@@ -1,7 +1,6 @@
 """INT4 weights: its exercises."""
 
 from autograder.exercises import chapter
-from autograder.exercises.int4.int4 import INT4
 from autograder.exercises.int4.int4_gemm import INT4_GEMM
 from autograder.exercises.int4.int4_gemv import INT4_GEMV
 from autograder.exercises.int4.mmap_weights import MMAP_WEIGHTS
@@ -12,7 +11,6 @@ from autograder.exercises.int4.unpack_int4 import UNPACK_INT4
 
 EXERCISES = chapter(
     __name__,
-    INT4,
     QUANTIZE_GROUPS,
     PACK_INT4,
     UNPACK_INT4,

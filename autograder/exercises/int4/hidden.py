@@ -6,19 +6,13 @@ from collections.abc import Iterator
 
 import torch
 
-from autograder.drawing import drawn, vector_case
+from autograder.drawing import drawn
 from autograder.exercise import Case
 from autograder.exercises.int4.codes import codes_case
 from autograder.exercises.int4.groups import RANGES, groups_case
 from autograder.exercises.int4.mmap_weights import file_case
 from autograder.exercises.int4.products import product_case
 from autograder.exercises.int4.sign_extension import bytes_case
-
-
-def _lengths(generator: torch.Generator) -> Iterator[Case]:
-    for regime in ("distinct", "special"):
-        yield vector_case(drawn(generator, 2, 64), regime)
-        yield vector_case(256 * drawn(generator, 1, 8) + 1, regime)
 
 
 def _groups(generator: torch.Generator) -> Iterator[Case]:
@@ -65,7 +59,6 @@ def _files(generator: torch.Generator) -> Iterator[Case]:
 
 
 HIDDEN = {
-    "int4": {"hidden": _lengths},
     "quantize_groups": {"hidden": _groups},
     "pack_int4": {"hidden": _words},
     "unpack_int4": {"hidden": _words_and_zeros},
