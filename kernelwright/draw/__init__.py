@@ -16,12 +16,17 @@ from kernelwright.draw.im2col import im2col_tile
 from kernelwright.draw.lanes import lane_map
 from kernelwright.draw.launch import LaunchMap, launch_map
 from kernelwright.draw.live import Explorer, explore_stride, explore_tile
+from kernelwright.draw.look_back import look_back
 from kernelwright.draw.machine import MachineTour, machine_tour
 from kernelwright.draw.online_softmax import online_softmax
+from kernelwright.draw.quantized import explore_groups
+from kernelwright.draw.ragged import expert_tiles
+from kernelwright.draw.routing import explore_routing
 from kernelwright.draw.sectors import sector_map
 from kernelwright.draw.shuffle import shuffle_steps
 from kernelwright.draw.steps import Steps
 from kernelwright.draw.tile import tile_layout
+from kernelwright.draw.words import explore_words
 
 __all__ = [
     "Chain",
@@ -34,14 +39,19 @@ __all__ = [
     "cancelled_bits",
     "chain_of",
     "epilogue_map",
+    "expert_tiles",
     "explore_blocking",
+    "explore_groups",
+    "explore_routing",
     "explore_stride",
     "explore_tile",
+    "explore_words",
     "fragment_map",
     "fusion_flows",
     "im2col_tile",
     "lane_map",
     "launch_map",
+    "look_back",
     "machine_tour",
     "memory_growth",
     "online_softmax",

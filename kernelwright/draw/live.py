@@ -18,6 +18,7 @@ import torch
 
 from kernelwright.cuda import Kernel, Module, compile
 from kernelwright.draw.banks import bank_map
+from kernelwright.draw.choices import Choices
 from kernelwright.draw.sectors import sector_map
 from kernelwright.draw.steps import STYLE, Frame, Steps
 from kernelwright.errors import ArgumentError
@@ -91,7 +92,7 @@ class Explorer:
         return self._pictures[choice]
 
     def figure(self) -> Steps:
-        """Return all choices behind one slider: it stands alone, in a page."""
+        """Return all choices behind sliders: it stands alone, in a page."""
         choices = list(product(*self.parameters.values()))
         shown = [self.picture(*choice) for choice in choices]
         frames = [
@@ -101,13 +102,21 @@ class Explorer:
             )
             for choice, picture in zip(choices, shown, strict=True)
         ]
-        return Steps(
-            frames,
-            "",
-            max(picture.drawn.width for picture in shown),
-            max(picture.drawn.height for picture in shown),
-            " and ".join(self.parameters),
-            self.caption,
+        width = max(picture.drawn.width for picture in shown)
+        height = max(picture.drawn.height for picture in shown)
+        slider = " and ".join(self.parameters)
+        form = {
+            "wide": all(picture.drawn.wide for picture in shown),
+            "narrow": all(picture.drawn.narrow for picture in shown),
+        }
+        if sum(len(values) > 1 for values in self.parameters.values()) < 2:
+            return Steps(frames, "", width, height, slider, self.caption, **form)
+        named = [
+            (name, [_spelled(value) for value in values])
+            for name, values in self.parameters.items()
+        ]
+        return Choices(
+            frames, "", width, height, slider, self.caption, **form, choices=named
         )
 
     def widget(self) -> Any:

@@ -13,11 +13,16 @@ from kernelwright.draw import (
     access_map,
     bank_map,
     epilogue_map,
+    expert_tiles,
     explore_blocking,
+    explore_groups,
+    explore_routing,
     explore_tile,
+    explore_words,
     fusion_flows,
     im2col_tile,
     lane_map,
+    look_back,
     sector_map,
     shuffle_steps,
     tile_layout,
@@ -68,6 +73,11 @@ def programs() -> TritonReport:
     return kw.trace_triton(kernels.twice)[(4,)](x, out, 30, BLOCK=8)
 
 
+def in_words(codes: torch.Tensor) -> torch.Tensor:
+    shifts = 4 * torch.arange(8)
+    return (codes.view(-1, 8).long() << shifts).sum(-1).view(32, 4)
+
+
 FIGURES: dict[str, Callable[[], object]] = {
     "access_map": lambda: access_map(traced()),
     "program_map": lambda: access_map(programs(), columns=8),
@@ -81,7 +91,25 @@ FIGURES: dict[str, Callable[[], object]] = {
     "explore_tile": lambda: explore_tile(paddings=(0, 1)).figure(),
     "im2col_tile": lambda: im2col_tile(6, 7, 16),
     "epilogue_map": lambda: epilogue_map(HELD),
+    "explore_routing": lambda: explore_routing(tokens=8).figure(),
+    "look_back": lambda: look_back([3, 1, 4, 1], [1, 3, 1, 2], window=2),
+    "expert_tiles": lambda: expert_tiles([37, 37, 75]),
+    "explore_words": lambda: explore_words(in_words, lanes=(0, 9)).figure(),
+    "explore_groups": lambda: explore_groups(
+        {"normal": torch.randn(8, 64)},
+        lambda w, size: (w * 99 / size).round() * size / 99,
+        (16, 64),
+    ).figure(),
 }
+NARROW = (
+    "program_map",
+    "fusion_flows",
+    "explore_routing",
+    "look_back",
+    "expert_tiles",
+    "explore_words",
+    "explore_groups",
+)
 # Of a 16 x 8 product: lane 4 g + t has two neighbours of rows g and g + 8.
 HELD = [[2 * lane + at for at in (0, 1, 64, 65)] for lane in range(32)]
 
@@ -120,7 +148,9 @@ def seen(figure: Locator) -> str:
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_slider_moves_and_the_figure_changes(page: Page, name: str) -> None:
     figure = page.locator(f"#{name}")
-    slider, words = figure.locator("input[type=range]"), figure.locator("output")
+    # Of several sliders the last.
+    slider = figure.locator("input[type=range]").last
+    words = figure.locator("output")
     assert figure.locator("svg").get_attribute("role") == "img"
     assert len(figure.locator("svg title").text_content() or "") > 40
     assert len(figure.locator("figcaption").inner_text()) > 40
@@ -145,7 +175,7 @@ def test_they_fit_the_page(page: Page) -> None:
         box = page.locator(f"#{name} .kw-scroll")
         drawn = box.locator("svg").bounding_box()
         # A narrow picture is whole on a phone.
-        least = 350 if name in ("program_map", "fusion_flows") else 500
+        least = 350 if name in NARROW else 500
         assert drawn is not None and drawn["width"] >= least
         assert box.get_attribute("tabindex") == "0"
 

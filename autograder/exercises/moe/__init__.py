@@ -1,6 +1,15 @@
 """Mixture of experts: its exercises."""
 
 from autograder.exercises import chapter
-from autograder.exercises.moe.moe import MOE
+from autograder.exercises.moe.dropped_tokens import DROPPED_TOKENS
+from autograder.exercises.moe.expert_offsets import EXPERT_OFFSETS
+from autograder.exercises.moe.permute_tokens import PERMUTE_TOKENS
+from autograder.exercises.moe.topk_gating import TOPK_GATING
 
-EXERCISES = chapter(__name__, MOE)
+EXERCISES = chapter(
+    __name__,
+    TOPK_GATING,
+    EXPERT_OFFSETS,
+    PERMUTE_TOKENS,
+    DROPPED_TOKENS,
+)
