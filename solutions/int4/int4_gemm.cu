@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(256)
         return x + min(token + which, tokens - 1) * columns + 16 * t;
     };
     const __half* of_token[] = {numbers_of(g), numbers_of(8 + g)};
-    // Four warps take turns at the groups, two tiles each; the next two are
-    // on their way while these are multiplied.
+    // Four warps take turns at the groups, two tiles each; the next two
+    // are on their way while these are multiplied.
     const uint4* mine = words + own / 16 * groups * 64 + lane;
     int group = warp / 2;
     uint4 next[2] = {};

@@ -24,7 +24,7 @@ def scales_at(rows, columns):
 
 
 def save_weights(path, words, scales, group_size):
-    """Write words (rows, columns / 8), int32, and scales (rows, groups), fp16."""
+    """Write words (rows, columns / 8), int32, and scales, fp16."""
     rows, columns = words.shape[0], 8 * words.shape[1]
     begin = scales_at(rows, columns)
     length = begin + 2 * scales.numel()
