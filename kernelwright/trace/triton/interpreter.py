@@ -91,7 +91,9 @@ def _watched(watch: Watch) -> Iterator[None]:
             changes.replace(jit.JITFunction, name, method)
         index = with_index(interpreter._patch_lang_tensor)
         changes.replace(interpreter, "_patch_lang_tensor", index)
-        yield
+        # A GPU says nothing of an overflow or a NaN, and what nobody wrote may be one.
+        with np.errstate(all="ignore"):
+            yield
     finally:
         changes.undo()
 

@@ -180,6 +180,13 @@ def test_a_read_of_what_nobody_wrote() -> None:
         assert target.isnan().all()
 
 
+def test_no_value_raises_a_warning_as_none_does_on_a_gpu() -> None:
+    signalling = torch.tensor([0x7F800001], dtype=torch.int32).view(torch.float32)
+    x, out = torch.full((30,), torch.inf), signalling.repeat(30)
+    kw.trace_triton(kernels.accumulate)[(2,)](x, out, 30, BLOCK=16).assert_clean()
+    assert out.isnan().all()
+
+
 def test_what_one_launch_wrote_the_next_may_read() -> None:
     x = torch.ones(30)
     out = kw.unwritten_like(x)
