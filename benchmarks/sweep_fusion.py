@@ -7,7 +7,6 @@ many bytes; what is printed is the fastest first.
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,14 +20,14 @@ from benchmarks.fusion import CHAINS, COLUMNS, ROWS, Chain, operands
 from solutions.fusion import launch
 from solutions.fusion.expression import traced
 
-THREADS, PACKS = (128, 256, 512), (1, 2, 4)
+THREADS = (64, 128, 256, 512)
 ROUNDS, SECONDS = 5, 0.01
 NAMES = ("gelu", "gelu_tanh", "bias_gelu", "add_relu")
 
 
-def run(threads: int, packs: int, text: str, given: tuple[torch.Tensor, ...]) -> None:
-    """Compute an expression with so many threads a block, and packs a thread."""
-    launch.THREADS, launch.PACKS = threads, packs
+def run(threads: int, text: str, given: tuple[torch.Tensor, ...]) -> None:
+    """Compute an expression with so many threads a block."""
+    launch.THREADS = threads
     launch.computed(text, given, 0)
 
 
@@ -39,8 +38,7 @@ def sweep(chain: Chain, dtype: torch.dtype) -> None:
     bytes_moved = (1 + chain.rows) * given[0].nbytes
     half = torch.empty(bytes_moved // 2, dtype=torch.uint8, device="cuda")
     functions: dict[str, Callable[[], object]] = {
-        f"{threads} threads, {packs} packs": partial(run, threads, packs, text, given)
-        for threads, packs in itertools.product(THREADS, PACKS)
+        f"{threads} threads": partial(run, threads, text, given) for threads in THREADS
     }
     functions["torch.compile"] = partial(_peers.compiled(chain.theirs), *given)
     functions["copy"] = partial(torch.empty_like(half).copy_, half)

@@ -14,7 +14,6 @@ from solutions.fusion.derivative import gradients
 from solutions.fusion.expression import Node, parsed
 from solutions.fusion.source import (
     PACK_BYTES,
-    PACKS,
     THREADS,
     Division,
     Places,
@@ -48,9 +47,9 @@ def computed(
         width = PACK_BYTES // x.element_size()
         packs = kw.cdiv(n, width)
         kernel = _kernel(
-            texts, x.dtype, places, x.device.type, n % width == 0, packs >= 2**31, PACKS
+            texts, x.dtype, places, x.device.type, n % width == 0, packs >= 2**31
         )
-        blocks = kw.cdiv(packs, THREADS * PACKS)
+        blocks = kw.cdiv(packs, THREADS)
         columns = shape[-1] if shape else 1
         division = Division.by(max(1, columns // width))
         kernel[blocks, THREADS](*ready, *results, n, columns, *division, seed)
@@ -169,11 +168,10 @@ def _kernel(
     device_type: str,
     whole: bool,
     huge: bool,
-    packs: int,
 ) -> kw.cuda.Kernel:
     backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
     roots = [parsed(line) for line in texts.split("\n")]
-    text = source(roots, dtype, places, whole, huge, packs)
+    text = source(roots, dtype, places, whole, huge)
     return kw.cuda.compile(text, name="fused.cu", backend=backend)["fused"]
 
 

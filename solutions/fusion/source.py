@@ -1,9 +1,9 @@
 """An expression printed as CUDA C++: one kernel, each input read once.
 
-A thread has packs of 16 bytes of every tensor; one instruction moves one. Numbers are
-widened to float (double stays), computed, and rounded once, when they are stored. For
-numbers of 16 bits some functions are computed to 12 bits or so, which is what bounds
-memory and not arithmetic: 8 results in 16 bytes leave each some 25 instructions.
+A thread has 16 bytes of every tensor, which one instruction moves. Numbers are widened
+to float (double stays), computed, and rounded once, when they are stored. For numbers
+of 16 bits some functions are computed to 12 bits or so, which is what bounds memory and
+not arithmetic: 8 results in 16 bytes leave each some 25 instructions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ C_TYPES = {
     torch.float64: "double",
 }
 PACK_BYTES = 16
-THREADS, PACKS = 256, 1
-"""Of a block, and of a thread; ``benchmarks.sweep_fusion`` times others."""
+THREADS = 128
+"""Of a block: a GELU of fp32 takes 2% longer with 256 (``benchmarks.sweep_fusion``)."""
 
 # How each operation is spelled; {f} ends a function of float: expf.
 _SPELLED = {
@@ -85,7 +85,6 @@ def source(
     places: Places,
     whole: bool = False,
     huge: bool = False,
-    packs: int = 1,
 ) -> str:
     """Print the kernel ``fused`` of some results.
 
@@ -99,8 +98,6 @@ def source(
         places: where each input's number for an element is.
         whole: whether the elements fill their packs.
         huge: whether there are 2^31 packs or more.
-        packs: how many packs of each tensor a thread has; all are asked for before one
-            is used.
     """
     wide = "double" if dtype == torch.float64 else "float"
     inputs = range(len(places))
@@ -123,22 +120,20 @@ def source(
         body="\n".join(_body(roots, dtype)),
         parameters=",\n                      ".join(parameters),
         index="long long" if huge else "unsigned",
-        each=packs,
-        declared_packs="\n".join(f"    Pack p{i}[PACKS];" for i in inputs),
         whole="true" if whole else "false",
         loads="\n".join(_load(i, place) for i, place in enumerate(places)),
-        declared="\n".join(f"        Pack r{i};" for i in range(len(roots))),
-        drawn=_DRAWN if is_random(roots) else "        const uint4 words = {};",
+        declared="\n".join(f"    Pack r{i};" for i in range(len(roots))),
+        drawn=_DRAWN if is_random(roots) else "    const uint4 words = {};",
         given=", ".join(
             [
                 "bits(words, k)",
-                *(f"W(p{i}[j].lane[k])" for i in inputs),
+                *(f"W(p{i}.lane[k])" for i in inputs),
                 *(f"w{i}" for i in _of(roots)),
             ]
         ),
-        wides="\n".join(f"            W w{i};" for i in _of(roots)),
-        rounded="\n".join(f"            r{i}.lane[k] = T(w{i});" for i in _of(roots)),
-        stores="\n".join(f"        store(r{i}, y{i}, first, n);" for i in _of(roots)),
+        wides="\n".join(f"        W w{i};" for i in _of(roots)),
+        rounded="\n".join(f"        r{i}.lane[k] = T(w{i});" for i in _of(roots)),
+        stores="\n".join(f"    store(r{i}, y{i}, first, n);" for i in _of(roots)),
     )
 
 
@@ -212,10 +207,10 @@ def _load(place: int, kind: str) -> str:
         "ragged": f"load_ragged(x{place}, first, columns)",
         "one": f"load_one(x{place})",
     }[kind]
-    return f"        p{place}[j] = {call};"
+    return f"    const Pack p{place} = {call};"
 
 
-_DRAWN = "        const uint4 words = kw::philox<7>(pack, seed);"
+_DRAWN = "    const uint4 words = kw::philox<7>(pack, seed);"
 _TEXT = """\
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -228,7 +223,6 @@ _TEXT = """\
 using T = {ctype};
 using W = {wide};
 constexpr int WIDTH = 16 / sizeof(T);
-constexpr int PACKS = {each};
 using Index = {index};
 constexpr bool WHOLE = {whole};  // no pack is less than full
 
@@ -290,28 +284,19 @@ __device__ void element({arguments}) {{
 }}
 
 extern "C" __global__ void fused({parameters}) {{
-    // Widened before the products: 2^31 elements are only 4 GB of halves.
-    const Index packs = (n + WIDTH - 1) / WIDTH;
-    const Index begin = static_cast<Index>(blockIdx.x) * blockDim.x * PACKS;
-{declared_packs}
-    for (int j = 0; j < PACKS; ++j) {{
-        const Index pack = begin + j * blockDim.x + threadIdx.x;
-        const long long first = static_cast<long long>(pack) * WIDTH;
-        if (pack >= packs) break;
+    const Index block = blockIdx.x;
+    const Index pack = block * blockDim.x + threadIdx.x;
+    // Widened before the product: 2^31 elements are only 4 GB of halves.
+    const long long first = static_cast<long long>(pack) * WIDTH;
+    if (WHOLE ? pack >= static_cast<Index>(n / WIDTH) : first >= n) return;
 {loads}
-    }}
-    for (int j = 0; j < PACKS; ++j) {{
-        const Index pack = begin + j * blockDim.x + threadIdx.x;
-        const long long first = static_cast<long long>(pack) * WIDTH;
-        if (pack >= packs) break;
 {declared}
 {drawn}
-        for (int k = 0; k < WIDTH; ++k) {{
+    for (int k = 0; k < WIDTH; ++k) {{
 {wides}
-            element({given});
+        element({given});
 {rounded}
-        }}
-{stores}
     }}
+{stores}
 }}
 """

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import kernelwright as kw
-from solutions.fusion import add_relu, bias_gelu, fuse, gelu, launch, mul_tanh
+from solutions.fusion import add_relu, bias_gelu, fuse, gelu, mul_tanh
 from solutions.fusion.expression import Node, in_order, parsed, traced
 from solutions.fusion.source import Division, source
 
@@ -202,15 +202,3 @@ def test_more_packs_than_31_bits_count(whole: bool, device: str) -> None:
     kernel[2, 256](x, b, out, n, columns, *Division.by(1), 0)
     due = (x.view(-1, columns) + b).relu().view(-1)
     torch.testing.assert_close(out, due)
-
-
-@pytest.mark.parametrize("packs", [2, 3])
-@pytest.mark.parametrize("columns", [40, 37])
-def test_a_thread_may_have_several_packs(
-    packs: int, columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(launch, "PACKS", packs)
-    x, bias = torch.randn(77, columns), torch.randn(columns)
-    text = "relu(add(x0, x1))"
-    (got,) = launch.computed(text, (x, bias), 0)
-    torch.testing.assert_close(got, torch.relu(x + bias))
