@@ -128,9 +128,9 @@ def _layers(
     )
     yield Call(
         "gated_mlp",
-        lambda x, w: gated_mlp(x, w, w, w),
-        lambda x, w: F.linear(F.silu(F.linear(x, w)) * F.linear(x, w), w),
-        (x, w / 8),
+        lambda x, w: gated_mlp(x, w / 8, w / 8, w / 8),
+        lambda x, w: F.linear(F.silu(F.linear(x, w / 8)) * F.linear(x, w / 8), w / 8),
+        (x, w),
         10 * close,
     )
     image = x.reshape(-1)[:512].view(1, 8, 8, 8)
@@ -179,8 +179,10 @@ def _experts(x: torch.Tensor, w: torch.Tensor, close: float) -> Iterator[Call]:
         return unpermute(moved.x, moved.rows, weights)
 
     def peer(x: Any, router: Any, gate_up: Any, down: Any) -> torch.Tensor:
+        # Of equal logits, which 16 bits often are, the first expert is chosen.
         logits = F.linear(x, router).float()
-        shares, chosen = logits.topk(k)
+        shares, chosen = logits.sort(descending=True, stable=True)
+        shares, chosen = shares[:, :k], chosen[:, :k]
         full = torch.zeros_like(logits).scatter(1, chosen, shares.softmax(-1))
         gate, up = torch.einsum("td,efd->tef", x, gate_up / 8).chunk(2, -1)
         y = torch.einsum("tef,edf->ted", F.silu(gate) * up, down / 8)

@@ -39,7 +39,10 @@ def each(request: pytest.FixtureRequest) -> Iterator[Call]:
 
 
 def close(call: Call, got: object, wanted: object) -> None:
-    torch.testing.assert_close(got, wanted, rtol=call.tolerance, atol=call.tolerance)
+    torch.testing.assert_close(
+        got, wanted, rtol=call.tolerance, atol=call.tolerance,
+        msg=lambda why: f"{call.name}: {why}",
+    )  # fmt: skip
 
 
 def leaves(call: Call) -> tuple[torch.Tensor, ...]:
@@ -98,7 +101,8 @@ def test_transforms_of_torch(each: Iterator[Call]) -> None:
 
         wanted = torch.func.grad(peer, places)(*call.operands)
         for one, other in zip(got, wanted, strict=True):
-            torch.testing.assert_close(one, other, rtol=5e-2, atol=5e-2)
+            near = 5e-2 * max(1.0, float(other.abs().max()) / 10)
+            torch.testing.assert_close(one, other, rtol=5e-2, atol=near)
 
 
 def test_operators_are_as_torch_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
