@@ -21,28 +21,25 @@ from benchmarks._candidates import Candidate, print_fastest, time_in_turn
 from benchmarks.int4 import GROUP, SIZE, operands
 from solutions.int4 import product
 from solutions.int4.layout import Packed
-from solutions.int4.product import Few, Many
+from solutions.int4.product import Few, Hopper, Many, Plan, plan_for
 
-TOKENS = (1, 16, 64, 256)
+TOKENS = (1, 8, 16, 32, 64, 128, 256)
 ROUNDS, SECONDS = 3, 0.01
 
 
-def plans(tokens: int) -> Iterator[Few | Many]:
+def plans(tokens: int) -> Iterator[Plan]:
     """Give the choices for a number of tokens."""
     if tokens <= 16:
         tiles = kw.cdiv(tokens, 8)
-        for warps, depth in itertools.product((4, 8, 16), (1, 2, 4)):
+        for warps, depth in itertools.product((4, 8, 16), (1, 2, 3, 4)):
             yield Few(tiles, warps, depth)
+    if tokens > 8:
+        for tiles, splits in itertools.product((1, 2, 3, 4), (1, 2, 4, 8)):
+            if 64 * (tiles - 1) < tokens:
+                yield Hopper(tiles, splits)
     most = min(8, kw.cdiv(tokens, 8))
-    for tiles in dict.fromkeys((most, max(1, most // 2))):
-        for warps, row_tiles, stages in itertools.product((2, 4, 8), (1, 2), (3, 4)):
-            if tiles * stages > 24:  # 48 KB of shared memory
-                continue
-            rows = 16 * warps * row_tiles
-            blocks = kw.cdiv(SIZE, rows) * kw.cdiv(tokens, 8 * tiles)
-            for splits in (1, 2, 4, 8):
-                if 100 <= blocks * splits <= 1100:
-                    yield Many(tiles, splits, warps, row_tiles, stages)
+    for splits in (1, 2, 4):
+        yield Many(most, splits, 8, 1)
 
 
 def run(plan: Any, x: torch.Tensor, *weight: torch.Tensor) -> torch.Tensor:
@@ -55,7 +52,7 @@ def run(plan: Any, x: torch.Tensor, *weight: torch.Tensor) -> torch.Tensor:
 def sweep(tokens: int) -> None:
     """Check and time the choices for a number of tokens."""
     x, weight, packed = operands(tokens, "cuda")
-    today = product.plan_for(tokens, SIZE, SIZE, GROUP)
+    today = plan_for(tokens, SIZE, SIZE, GROUP, hopper=True)
     right = run(today, x, *packed[:3])
     near = 4 * torch.finfo(x.dtype).eps * float(right.abs().max())
     todo = [Candidate("bf16", "bf16", F.linear, (x, weight))]

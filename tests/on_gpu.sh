@@ -43,7 +43,7 @@ steps_of() { # name
   local stem="${1%-*}"
   [[ -f "benchmarks/$stem.py" ]] || return 0
   case "$1" in
-    *-bench) echo "$1 170 60 $stem beside its peers, held against its floors" ;;
+    *-bench) echo "$1 240 60 $stem beside its peers, held against its floors" ;;
     *-grade) echo "$1 120 25 make grade of its reference solutions" ;;
   esac
 }
@@ -55,13 +55,14 @@ batch1 attention-bench tests
 batch2 speed-gold
 batch3 speed-cheaters softmax-tests
 batch4 probe sweep-softmax launch unmarked-tests attention-counters softmax-counters
-batch5 softmax-bench softmax-grade columns as-called
+batch5 softmax-bench softmax-grade columns
 batch6 cpu-grade
 batch7 cpu-autograder
 batch8 cpu-tests
-batch9 fusion-bench epilogue-bench fusion-grade epilogue-grade
-batch10 sweep-int4 sweep-moe int4-bench moe-bench
-batch11 int4-grade moe-grade
+batch9 fusion-bench epilogue-bench sweep-fusion
+batch10 fusion-grade epilogue-grade int4-grade moe-grade
+batch11 int4-bench moe-bench sweep-int4
+batch12 as-called launch sweep-moe
 EOF
 }
 
@@ -73,7 +74,7 @@ usage() {
   steps | while read -r name limit _ about; do
     printf '%-16s %4d s  %s\n' "$name" "$limit" "$about"
   done
-  echo "STEM-bench        170 s  a family beside its peers, held against its floors"
+  echo "STEM-bench        240 s  a family beside its peers, held against its floors"
   echo "STEM-grade        120 s  make grade of its reference solutions"
   echo
   echo "batch, in the order in which decisions depend on each other"

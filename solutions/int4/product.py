@@ -24,6 +24,8 @@ MOST_TOKENS = 256
 """Of more tokens the product costs more than the weight: it is restored once."""
 _EMULATED = 2**22  # products of two numbers; about a second on two cores
 _WANTED_BLOCKS = 264  # two on each of an H200's SMs
+_HOPPER_SMS = 132
+_STAGES_BYTES = 216 * 2**10  # of the 227 KB that a block of Hopper's may have
 
 
 class Few(NamedTuple):
@@ -49,7 +51,40 @@ class Many(NamedTuple):
         return ROWS * self.warps * self.row_tiles
 
 
-def plan_for(tokens: int, rows: int, columns: int, group_size: int) -> Few | Many:
+class Hopper(NamedTuple):
+    """A launch of ``many_hopper.cu``.
+
+    Args:
+        token_tiles: of 64 tokens, of a block; 1 to 4.
+        splits: blocks that share the columns; 1, 2, 4 or 8.
+    """
+
+    token_tiles: int
+    splits: int
+    rows: int = 8 * ROWS
+
+    @property
+    def stages(self) -> int:
+        """Steps of 64 columns that shared memory holds."""
+        return min(12, _STAGES_BYTES // self._stage)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory: the stages from a multiple of 1,024 on."""
+        return self.stages * self._stage + 1024
+
+    @property
+    def _stage(self) -> int:
+        scales = 4 * self.rows * 3
+        return kw.cdiv(self.token_tiles * 8192 + self.rows * 32 + scales, 1024) * 1024
+
+
+Plan = Few | Many | Hopper
+
+
+def plan_for(
+    tokens: int, rows: int, columns: int, group_size: int, hopper: bool = False
+) -> Plan:
     """Choose a kernel and its tiles.
 
     Args:
@@ -57,14 +92,20 @@ def plan_for(tokens: int, rows: int, columns: int, group_size: int) -> Few | Man
         rows: of the weight.
         columns: of the weight, and of x.
         group_size: a multiple of 16.
+        hopper: whether it runs on compute capability 9.0.
     """
-    if tokens <= 8 and group_size % 64 == 0:
-        return Few(1)
+    if tokens <= 16 and group_size % 64 == 0:
+        return Few(1 if tokens <= 8 else 2)
+    steps = kw.cdiv(columns, 64)
+    if hopper:
+        plan = Hopper(min(4, kw.cdiv(tokens, 64)), 1)
+        blocks = kw.cdiv(rows, plan.rows) * kw.cdiv(tokens, 64 * plan.token_tiles)
+        # A part of fewer than eight steps hardly fills the stages.
+        most = max(1, min(8, _HOPPER_SMS // blocks, steps // 8))
+        return plan._replace(splits=1 << most.bit_length() - 1)
     tiles = next(n for n in (1, 2, 4, 8) if tokens <= 8 * n or n == 8)
     one = Many(tiles, 1)
     blocks = kw.cdiv(rows, one.rows) * kw.cdiv(tokens, 8 * tiles)
-    steps = kw.cdiv(columns, 64)
-    # A part of fewer than eight steps hardly fills the stages.
     return one._replace(splits=max(1, min(_WANTED_BLOCKS // blocks, steps // 8)))
 
 
@@ -82,9 +123,12 @@ def multiplied(
     packed = packed._replace(scales=packed.scales.to(x.dtype))
     x = x.contiguous()
     x = x if x.data_ptr() % 16 == 0 else x.clone()
-    plan = plan_for(x.shape[0], packed.rows, packed.columns, packed.group_size)
+    hopper = x.is_cuda and torch.cuda.get_device_capability(x.device) == (9, 0)
+    plan = plan_for(x.shape[0], *packed[3:], hopper)
     if isinstance(plan, Few):
         _launch_few(plan, x, packed, bias, out)
+    elif isinstance(plan, Hopper):
+        _launch_hopper(plan, x, packed, bias, out)
     else:
         _launch_many(plan, x, packed, bias, out)
     return out
@@ -113,7 +157,8 @@ def _launch_few(
 ) -> None:
     tokens, columns = x.shape
     words, scales, zeros, rows, _, group_size = packed
-    steps = 2 if group_size % 128 == 0 else 1
+    # With two tiles of tokens, two steps at once would take too many registers.
+    steps = 2 if group_size % 128 == 0 and plan.token_tiles == 1 else 1
     kernel = _kernel(
         "few.cu",
         f"int4_few<{_C_TYPES[x.dtype]}, {plan.token_tiles}, {plan.warps}, {steps}, "
@@ -148,6 +193,32 @@ def _launch_many(
     arrived = zeros_between_launches(x.device, across * down)
     kernel[(across, down, plan.splits), 32 * plan.warps](
         words, scales, zeros, x, bias, out, parts, arrived, tokens, rows, columns,
+        scales.shape[1], group_size,
+    )  # fmt: skip
+
+
+def _launch_hopper(
+    plan: Hopper,
+    x: torch.Tensor,
+    packed: Packed,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    tokens, columns = x.shape
+    words, scales, zeros, rows, _, group_size = packed
+    across, down = kw.cdiv(columns, 64), kw.cdiv(tokens, 64)
+    tiles = x.new_empty(down * across * 64 * 64)
+    arrange = _kernel("many_hopper.cu", "arrange", x.device.type)
+    arrange[kw.cdiv(down * 64 * across * 8, 256), 256](x, tiles, tokens, columns)
+    kernel = _kernel(
+        "many_hopper.cu",
+        f"int4_many_hopper<{_C_TYPES[x.dtype]}, {plan.token_tiles}, {plan.splits}, "
+        f"{plan.stages}>",
+        x.device.type,
+    )
+    grid = kw.cdiv(rows, plan.rows), kw.cdiv(down, plan.token_tiles), plan.splits
+    kernel[grid, 384, plan.shared](
+        words, scales, zeros, tiles, bias, out, tokens, rows, columns,
         scales.shape[1], group_size,
     )  # fmt: skip
 

@@ -182,12 +182,14 @@ def test_products(
     assert_near(linear(x, packed), right(x, given))
 
 
-def plans() -> Iterator[product.Few | product.Many]:
+def plans() -> Iterator[product.Plan]:
     yield product.Few(1, 4, 1)
     yield product.Few(2, 8, 4)
     for tiles, splits in ((1, 1), (2, 3), (4, 1), (8, 2)):
         yield product.Many(tiles, splits)
     yield product.Many(2, 2, warps=2, row_tiles=1, stages=2)
+    for tiles, splits in ((1, 1), (1, 8), (2, 2), (3, 1), (4, 2)):
+        yield product.Hopper(tiles, splits)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -195,8 +197,11 @@ def plans() -> Iterator[product.Few | product.Many]:
 def test_every_plan_is_right(
     plan: Any, dtype: torch.dtype, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hopper = isinstance(plan, product.Hopper)
+    if hopper and (device == "cpu" or torch.cuda.get_device_capability() != (9, 0)):
+        pytest.skip("only Hopper has wgmma")
     monkeypatch.setattr(product, "plan_for", lambda *_: plan)
-    tokens, rows, columns = 19, 150, 456
+    tokens, rows, columns = 75 if hopper else 19, 150, 456
     weight = torch.randn(rows, columns, device=device).to(dtype)
     given = quantize(weight, 64, symmetric=False)
     x = torch.randn(tokens, columns, device=device).to(dtype)
@@ -214,6 +219,9 @@ def test_a_plan_splits_columns_where_rows_are_few() -> None:
     assert product.plan_for(64, 8192, 8192, 128) == product.Many(8, 4)
     assert product.plan_for(256, 8192, 8192, 128) == product.Many(8, 1)
     assert product.plan_for(64, 128, 64, 64) == product.Many(8, 1)
+    assert product.plan_for(64, 8192, 8192, 32, True) == product.Hopper(1, 2)
+    assert product.plan_for(256, 8192, 8192, 128, True) == product.Hopper(4, 2)
+    assert product.plan_for(256, 100, 256, 128, True) == product.Hopper(4, 1)
 
 
 def test_scales_of_another_dtype(device: str) -> None:
