@@ -35,7 +35,7 @@ def topk_kernel(logits_ptr, weights_ptr, experts_ptr, experts, k,
 
 
 def topk_gating(logits, k):
-    """Return weights (tokens, k), fp32, and experts (tokens, k), int32."""
+    """Return weights, fp32, and experts, int32: both (tokens, k)."""
     tokens, experts = logits.shape
     weights = torch.empty(tokens, k, device=logits.device)
     chosen = torch.empty(tokens, k, dtype=torch.int32,

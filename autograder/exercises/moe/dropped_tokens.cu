@@ -21,8 +21,8 @@ __global__ void dropped_tokens(const int* chosen, int* rows, int tokens,
     //         unsigned all = __ballot_sync(0xffffffff, own);
     //         int rank = taken + __popc(all & ((1u << lane) - 1));
     //         if (own) {
-    //             bool fits = rank <= capacity;
-    //             rows[token * k + j] = fits ? expert * capacity + rank : -1;
+    //             int row = expert * capacity + rank;
+    //             rows[token * k + j] = rank <= capacity ? row : -1;
     //         }
     //         taken += __popc(all);
     //     }
@@ -36,8 +36,8 @@ __global__ void dropped_tokens(const int* chosen, int* rows, int tokens,
             unsigned all = __ballot_sync(0xffffffff, own);
             int rank = taken + __popc(all & ((1u << lane) - 1));
             if (own) {
-                bool fits = rank < capacity;
-                rows[token * k + j] = fits ? expert * capacity + rank : -1;
+                int row = expert * capacity + rank;
+                rows[token * k + j] = rank < capacity ? row : -1;
             }
             taken += __popc(all);
         }
