@@ -29,6 +29,7 @@ from kernelwright.cuda.source import find_kernels
 from kernelwright.errors import CompileError
 from solutions import matmul
 from solutions.flash_attention import rungs as flash_rungs
+from solutions.int4 import product as int4
 from solutions.tensor_cores import tiles
 
 PATH = RESULTS / "resources.json"
@@ -45,6 +46,7 @@ FAMILIES = (
     "flash_attention",
     "fusion",
     "epilogue",
+    "int4",
 )
 
 # Shared memory that one block may have, in bytes: CUDA C++ Programming Guide, technical
@@ -87,6 +89,16 @@ def _gemm_instances() -> Iterator[tuple[str, int]]:
     for dtype in (torch.float16, torch.bfloat16):
         for plan in (tiles.LARGE, tiles.SMALL):
             yield plan.expression(dtype, dtype, (True, True), True), plan.shared_bytes
+
+
+def _int4_many() -> Iterator[str]:
+    """Name the plans of ``int4_many``, by how many tiles of 8 tokens a block has."""
+    for tiles_of_tokens in (1, 2, 4, 8):
+        plan = int4.Many(tiles_of_tokens, splits=1)
+        yield (
+            f"int4_many<__half, {plan.token_tiles}, {plan.warps}, {plan.row_tiles}, "
+            f"{plan.stages}>"
+        )
 
 
 _MATMUL, _GEMM = dict(_matmul_instances()), dict(_gemm_instances())
@@ -132,6 +144,14 @@ INSTANCES: dict[str, tuple[str, ...]] = {
     ),
     "matmul/any_shape": tuple(_MATMUL),
     "tensor_cores/gemm": tuple(_GEMM),
+    # With groups of 128, and of 64.
+    "int4/few": tuple(
+        f"int4_few<__half, {int4.Few(1).token_tiles}, {int4.Few(1).warps}, {steps}, "
+        f"{int4.Few(1).depth}>"
+        for steps in (2, 1)
+    ),
+    "int4/many": tuple(_int4_many()),
+    "int4/restore": ("restore<__half, __half, float>",),
 }
 
 # Dynamic shared memory of a block, in bytes, by family, file and kernel.
