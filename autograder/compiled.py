@@ -29,7 +29,9 @@ def compiled_kernels(run: Run) -> Gate:
     """Put the kernels that were launched through Triton's compiler; needs no GPU."""
     try:
         cells = [
-            {"id": cell.id, "source": kernels_only(cell.source)} for cell in run.cells
+            {"id": cell.id, "source": kernels_only(cell.source)}
+            for cell in run.cells
+            if cell.language == "python"  # it may need kernels in CUDA C++ as well
         ]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Gate("structure", "failed", "the cell cannot be read as Python")

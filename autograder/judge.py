@@ -178,7 +178,7 @@ class Judge:
             )
             return replace(_finish(exercise, [gate], self), source=answer.source)
         for needed in exercise.needs:
-            if trouble := submission.answer(all_exercises()[needed]).trouble:
+            if trouble := _not_there(submission, all_exercises()[needed]):
                 message = f"it needs {needed} first: {trouble}"
                 return _finish(exercise, [Gate("compiles", "failed", message)], self)
         language = language_of(exercise)
@@ -221,6 +221,14 @@ def is_untouched(exercise: Exercise, source: str) -> bool:
     except (ChapterError, RegionError, OSError):
         return False  # nothing to compare with: it is graded like any other
     return _bare(stub) == _bare(source)
+
+
+def _not_there(submission: Submission, needed: Exercise) -> str:
+    """Say why an answer that another exercise needs cannot be run; '' if it can."""
+    answer = submission.answer(needed)
+    if not answer.trouble and is_untouched(needed, answer.source):
+        return "its cell is as it was given"
+    return answer.trouble
 
 
 def _bare(text: str) -> list[str]:

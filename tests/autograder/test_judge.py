@@ -18,6 +18,7 @@ from small_exercises import (
 
 from autograder import exercises, gates, recognise
 from autograder import judge as judge_module
+from autograder.authoring.regions import cell_source
 from autograder.exercise import Count, NearMiss, Structure
 from autograder.judge import Judge
 from autograder.results import Result
@@ -161,6 +162,18 @@ def test_needed_exercises_run_first(
     assert "it needs twice first" in alone.message
     broken = judge.grade(exercise, cells(more=more, twice="# exercise: twice\n1 / 0"))
     assert "line 2 of the cell of twice, which this exercise needs" in broken.message
+
+
+def test_a_needed_exercise_that_is_not_attempted_is_named(judge: Judge) -> None:
+    every = exercises.all_exercises()
+    exercise = every["decode_split_kv"]
+    given = {
+        name: cell_source(every[name], solved=name != "absorb_tile")
+        for name in (*exercise.needs, exercise.id)
+    }
+    result = judge.grade(exercise, Cells(given))
+    assert result.message == "it needs absorb_tile first: its cell is as it was given"
+    assert result.earned == 0.0
 
 
 def test_a_helper_of_another_cell_is_not_there(judge: Judge) -> None:
