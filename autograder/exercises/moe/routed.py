@@ -11,6 +11,7 @@ _REGIMES = {
     "skewed": "some experts far more popular",
     "idle": "every other expert without a token",
     "crowded": "all tokens to the same experts",
+    "summed": "the gradient of a sum (one number, with strides of 0)",
 }
 
 
