@@ -43,6 +43,18 @@ def _permutations(generator: torch.Generator) -> Iterator[Case]:
     yield routed_case(tokens=3, k=2, experts=2, packs=drawn(generator, 257, 520))
 
 
+def _layers(generator: torch.Generator) -> Iterator[Case]:
+    for regime in ("skewed", "idle", "summed"):
+        yield routed_case(
+            regime,
+            tokens=drawn(generator, 10, 40),
+            k=drawn(generator, 1, 4),
+            experts=drawn(generator, 4, 7),
+            d=8 * drawn(generator, 1, 6),
+            f=drawn(generator, 2, 32),
+        )
+
+
 def _capacities(generator: torch.Generator) -> Iterator[Case]:
     for regime in ("spread", "skewed", "idle", "crowded"):
         yield routed_case(
@@ -59,5 +71,6 @@ HIDDEN = {
     "topk_gating": {"hidden": _gatings},
     "expert_offsets": {"hidden": _offsets},
     "permute_tokens": {"hidden": _permutations},
+    "moe_layer": {"hidden": _layers},
     "dropped_tokens": {"hidden": _capacities},
 }
