@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import kernelwright as kw
-from solutions.moe.grouped_gemm import grouped_gemm
+from solutions.moe.ragged_gemm import grouped_gemm
 
 
 def _kernel(name: str) -> kw.cuda.Kernel:

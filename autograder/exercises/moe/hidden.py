@@ -8,6 +8,7 @@ import torch
 
 from autograder.drawing import drawn
 from autograder.exercise import Case
+from autograder.exercises.moe.grouped_gemm import ragged_case
 from autograder.exercises.moe.routed import routed_case
 from autograder.exercises.moe.topk_gating import gating_case
 
@@ -55,6 +56,18 @@ def _layers(generator: torch.Generator) -> Iterator[Case]:
         )
 
 
+def _products(generator: torch.Generator) -> Iterator[Case]:
+    for regime in ("spread", "idle", "crowded", "behind", "special"):
+        yield ragged_case(
+            drawn(generator, 3, 9),
+            drawn(generator, 100, 400),
+            drawn(generator, 17, 80),
+            drawn(generator, 20, 140),
+            regime,
+        )
+    yield ragged_case(drawn(generator, 30, 70), 40, 20, 16)
+
+
 def _capacities(generator: torch.Generator) -> Iterator[Case]:
     for regime in ("spread", "skewed", "idle", "crowded"):
         yield routed_case(
@@ -71,6 +84,7 @@ HIDDEN = {
     "topk_gating": {"hidden": _gatings},
     "expert_offsets": {"hidden": _offsets},
     "permute_tokens": {"hidden": _permutations},
+    "grouped_gemm": {"hidden": _products},
     "moe_layer": {"hidden": _layers},
     "dropped_tokens": {"hidden": _capacities},
 }
