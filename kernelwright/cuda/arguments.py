@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ def pack_arguments(
 
     Args:
         signature: the kernel's own, as its compiler gave it.
-        arguments: torch tensors, NumPy or CuPy arrays, numbers, ``None`` (null).
+        arguments: torch tensors, NumPy or CuPy arrays, numbers, ``None`` (null), and
+            for a pointer to pointers a list of tensors.
         device_type: ``cpu`` for the emulator, ``cuda`` for the GPU.
 
     Returns:
@@ -47,6 +49,8 @@ def pack_arguments(
         )
     packed: list[bytes] = []
     tensors: list[torch.Tensor] = []
+    pointers: list[tuple[int, list[int]]] = []  # by parameter
+    others: list[torch.Tensor] = []
     for position, (parameter, value) in enumerate(
         zip(signature.parameters, arguments, strict=True), start=1
     ):
@@ -55,6 +59,11 @@ def pack_arguments(
                 data, tensor = _pack_pointer(parameter, value, device_type)
                 if tensor is not None:
                     tensors.append(tensor)
+            elif parameter.pointer == 2:
+                addresses, peers = _addresses(parameter, value, device_type)
+                pointers.append((position - 1, addresses))
+                others += peers
+                data = b""
             else:
                 data = _pack_value(parameter, value)
         except ArgumentError as error:
@@ -64,7 +73,26 @@ def pack_arguments(
             ) from None
         packed.append(data)
     _check_one_device(signature, tensors)
-    return packed, tensors
+    for place, addresses in pointers:
+        home = (tensors or others)[0].device if tensors or others else device_type
+        there = torch.tensor(addresses, dtype=torch.int64, device=home)
+        packed[place] = there.data_ptr().to_bytes(8, "little")
+        tensors.append(there)
+    return packed, tensors + others
+
+
+def _addresses(
+    parameter: Parameter, value: Any, device_type: str
+) -> tuple[list[int], list[torch.Tensor]]:
+    """Return the addresses of a list of tensors, which may be other devices'."""
+    if not isinstance(value, (list, tuple)):
+        raise ArgumentError(
+            f"is {describe(value)}: a pointer to pointers takes a list of tensors."
+        )
+    each = replace(parameter, pointer=1)
+    packed = [_pack_pointer(each, item, device_type) for item in value]
+    addresses = [int.from_bytes(data, "little") for data, _ in packed]
+    return addresses, [tensor for _, tensor in packed if tensor is not None]
 
 
 def describe(value: Any) -> str:
@@ -163,7 +191,7 @@ def _check_one_device(signature: Signature, tensors: list[torch.Tensor]) -> None
 
 def _pack_value(parameter: Parameter, value: Any) -> bytes:
     if parameter.pointer > 1:
-        raise ArgumentError("is a pointer to a pointer, which a launch cannot pass.")
+        raise ArgumentError("is a pointer to pointers to pointers: none can be passed.")
     scalar = SCALARS.get(parameter.ctype)
     if scalar is not None:
         return pack_scalar(scalar, _checked_number(parameter, scalar, value))

@@ -35,6 +35,24 @@ class Program(Protocol):
     ) -> None:
         """Run a kernel over a grid; the parameters are one ``bytes`` each."""
 
+    def launch_ranks(
+        self,
+        kernel: str,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        ranks: list[tuple[list[bytes], list[torch.Tensor]]],
+    ) -> None:
+        """Run a kernel once for each rank, all at the same time.
+
+        Args:
+            kernel: its name expression.
+            grid: blocks of a rank.
+            block: threads of a block.
+            shared: bytes of dynamic shared memory a block.
+            ranks: of each its parameters, and the tensors behind them.
+        """
+
     def plain(self, signature: Signature) -> PlainLaunch | None:
         """Return the short way to launch a kernel, where there is one."""
 

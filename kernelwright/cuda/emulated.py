@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
 
 from kernelwright.cuda.backends import Dim3
 from kernelwright.cuda.diagnostics import compile_error
@@ -30,13 +34,30 @@ class EmulatedProgram:
         self, kernel: str, grid: Dim3, block: Dim3, shared: int, packed: list[bytes]
     ) -> None:
         """Run a kernel to its end and print what it printed."""
+        self._told(self._library.launch, kernel, grid, block, shared, packed)
+
+    @staticmethod
+    def _told(launch: Callable[..., str], *arguments: Any) -> None:
+        """Launch, and print what the kernel printed."""
         try:
-            printed = self._library.launch(kernel, grid, block, shared, packed)
+            printed = launch(*arguments)
         except KernelFault as fault:
             # What it said before it failed is often why.
             sys.stdout.write(fault.printed)
             raise
         sys.stdout.write(printed)
+
+    def launch_ranks(
+        self,
+        kernel: str,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        ranks: list[tuple[list[bytes], list[torch.Tensor]]],
+    ) -> None:
+        """Run a kernel on several ranks in this process, each with its own grid."""
+        packed = [each for each, _ in ranks]
+        self._told(self._library.launch_ranks, kernel, grid, block, shared, packed)
 
     def plain(self, signature: Signature) -> None:
         """Have no short way: what a launch takes here is the emulation."""

@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable
 from functools import cache, cached_property
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import torch
@@ -53,6 +54,31 @@ class GpuProgram:
             *(ctypes.addressof(buffer) for buffer in buffers)
         )
         self.queue(kernel, grid, block, shared, ctypes.addressof(pointers), None)
+
+    def launch_ranks(
+        self,
+        kernel: str,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        ranks: list[tuple[list[bytes], list[torch.Tensor]]],
+    ) -> None:
+        """Queue a kernel for each rank: on its tensors' device, on a stream of its own.
+
+        What is queued later on the devices' current streams waits for all of them.
+        """
+        devices = [tensors[0].device for _, tensors in ranks]
+        for one, other in permutations(set(devices), 2):
+            _let_reach(one.index, other.index)
+        streams = [torch.cuda.Stream(device) for device in devices]
+        # Before the first launch: the second one may not wait for it.
+        for stream, device in zip(streams, devices, strict=True):
+            stream.wait_stream(torch.cuda.current_stream(device))
+        for stream, (packed, _) in zip(streams, ranks, strict=True):
+            with torch.cuda.stream(stream):
+                self.launch(kernel, grid, block, shared, packed)
+        for stream, device in zip(streams, devices, strict=True):
+            torch.cuda.current_stream(device).wait_stream(stream)
 
     def plain(self, signature: Signature) -> PlainGpuLaunch | None:
         """Return the short way to launch a kernel, where its parameters allow one."""
@@ -147,6 +173,20 @@ class GpuProgram:
             f"({resources.registers * threads} a block; a block has 65,536) and "
             f"{resources.shared_bytes + shared} bytes of shared memory."
         )
+
+
+@cache
+def _let_reach(device: int, peer: int) -> None:
+    """Let one device's kernels reach another's memory."""
+    runtime = _cupy().cuda.runtime
+    with _cupy().cuda.Device(device):
+        if not runtime.deviceCanAccessPeer(device, peer):
+            raise LaunchError(f"GPU {device} cannot reach the memory of GPU {peer}.")
+        try:
+            runtime.deviceEnablePeerAccess(peer)
+        except runtime.CUDARuntimeError as error:
+            if "AlreadyEnabled" not in str(error):
+                raise
 
 
 class PlainGpuLaunch:

@@ -81,6 +81,11 @@ class Kernel:
         return Launcher(self, grid, block, shared)
 
     @property
+    def on_ranks(self) -> RanksKernel:
+        """Launch for several ranks: ``kernel.on_ranks[grid, block](of_0, of_1)``."""
+        return RanksKernel(self)
+
+    @property
     def trace(self) -> Tracer:
         """Record a launch: ``kernel.trace[grid, block](...)`` returns its report.
 
@@ -135,6 +140,56 @@ class Launcher:
             )
         kernel = self.kernel
         kernel.module.launch(kernel.name, self.grid, self.block, self.shared, arguments)
+
+
+@dataclass(frozen=True)
+class RanksKernel:
+    """A kernel of which each rank launches its own, all at the same time.
+
+    Ranks are processors that reach each other's memory. On the emulator they run in
+    this process; on GPUs each has a device of its own, or a stream where their tensors
+    are on one. They wait for each other, so all blocks of all ranks run at once.
+    """
+
+    kernel: Kernel
+
+    def __getitem__(self, launch: tuple[Any, ...]) -> RanksLauncher:
+        """Choose a rank's grid and block, and bytes of dynamic shared memory."""
+        return RanksLauncher(self.kernel[launch])
+
+
+@dataclass(frozen=True)
+class RanksLauncher:
+    """A kernel with each rank's grid and block; call it with all ranks' arguments."""
+
+    launcher: Launcher
+
+    def __call__(self, *ranks: Sequence[Any]) -> None:
+        """Launch with a list of arguments for each rank.
+
+        Raises:
+            ArgumentError: an argument that the kernel does not take.
+            LaunchError: a launch that the machine refuses.
+            KernelFault: on the emulator, what the kernel did wrong.
+        """
+        made = self.launcher
+        name, module = made.kernel.name, made.kernel.module
+        given = checked_ranks(name, ranks)
+        module.launch_ranks(name, made.grid, made.block, made.shared, given)
+
+
+def checked_ranks(kernel: str, ranks: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+    """Return each rank's arguments.
+
+    Raises:
+        ArgumentError: something that is no list of arguments.
+    """
+    if not ranks or not all(isinstance(each, (tuple, list)) for each in ranks):
+        raise ArgumentError(
+            f"{kernel}.on_ranks[...] takes a list of arguments for each rank: "
+            f"{kernel}.on_ranks[blocks, 256]((x0, out0, n), (x1, out1, n))."
+        )
+    return tuple(map(tuple, ranks))
 
 
 def _dim3(kernel: str, what: str, value: GridLike, most: Dim3) -> Dim3:

@@ -112,6 +112,23 @@ class Module:
         with torch.cuda.device(tensors[0].device) if on_gpu else nullcontext():
             program.launch(expression, grid, block, shared, packed)
 
+    def launch_ranks(
+        self,
+        expression: str,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        ranks: tuple[tuple[Any, ...], ...],
+    ) -> None:
+        """Launch for several ranks at once, each with its own arguments.
+
+        Raises:
+            ArgumentError: an argument that the kernel does not take.
+        """
+        signature = self._signatures[expression]
+        packed = [pack_arguments(signature, each, self.device_type) for each in ranks]
+        self._programs[expression].launch_ranks(expression, grid, block, shared, packed)
+
     def _launch_watched(
         self,
         expression: str,

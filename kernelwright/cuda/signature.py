@@ -17,7 +17,7 @@ class Parameter:
 
     Args:
         ctype: the type without ``const`` and ``*``: ``float``, ``__half``.
-        pointer: how many ``*`` it has; a kernel takes 0 or 1.
+        pointer: how many ``*`` it has; a kernel takes 0, 1, or 2 for a list of tensors.
         const: for a pointer, whether the kernel promises not to write.
     """
 
@@ -69,6 +69,7 @@ def _split(text: str) -> list[str]:
 
 def _parameter(text: str) -> Parameter:
     pointer = text.count("*")
-    const = bool(re.search(r"\bconst\b(?=\s*\*)", text))
+    # Before the first *: what stands behind it is about the pointer.
+    const = bool(re.search(r"\bconst\b", text.partition("*")[0])) and pointer > 0
     bare = re.sub(r"\b(const|volatile|__restrict__|__restrict|struct)\b|\*", " ", text)
     return Parameter(" ".join(bare.split()), pointer, const)

@@ -24,7 +24,8 @@ def fault_of(
         return None
     block: Triple = (outcome.block[0], outcome.block[1], outcome.block[2])
     thread: Triple = (outcome.thread[0], outcome.thread[1], outcome.thread[2])
-    where = f"thread {_index(thread)} of block {_index(block)}"
+    of_rank = f" of rank {outcome.rank - 1}" if outcome.rank else ""
+    where = f"thread {_index(thread)} of block {_index(block)}{of_rank}"
     if kind == SIGNAL:
         line = line_of(outcome.pc)
         what, name = _signal_words(outcome)
@@ -78,7 +79,10 @@ def fault_of(
         message += f": it was at line {line} in {where}"
     if waiters:
         message += f". {_waiting(waiters)}"
-    message += ". Either a loop does not end, or this is too much for the emulator"
+    loop = "a loop does not end"
+    if outcome.rank:
+        loop += ", as one does that waits for what no rank tells"
+    message += f". Either {loop}, or this is too much for the emulator"
     return KernelTimeout(message, kind="timeout", line=line, block=block, thread=thread)
 
 

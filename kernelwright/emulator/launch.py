@@ -27,6 +27,8 @@ class Spec(ctypes.Structure):
         ("tls_bytes", ctypes.c_uint64),
         ("deadline_s", ctypes.c_double),
         ("trace", ctypes.c_void_p),
+        ("ranks", ctypes.c_uint32),
+        ("argument_count", ctypes.c_uint32),
     ]
 
 
@@ -65,6 +67,7 @@ class Outcome(ctypes.Structure):
         ("printed_bytes", ctypes.c_uint64),
         ("printed", ctypes.c_void_p),
         ("print_cut", ctypes.c_int32),
+        ("rank", ctypes.c_uint32),
     ]
 
 

@@ -189,7 +189,36 @@ class Library:
             KernelDeadlock: the threads of a block wait for each other.
             KernelTimeout: the deadline passed.
         """
-        spec, kept = self._spec(kernel, grid, block, shared_bytes, arguments)
+        ranks = [arguments]
+        return self.launch_ranks(
+            kernel, grid, block, shared_bytes, ranks, deadline_s=deadline_s
+        )
+
+    def launch_ranks(
+        self,
+        kernel: str,
+        grid: Dimensions,
+        block: Dimensions,
+        shared_bytes: int,
+        ranks: Sequence[Sequence[Any]],
+        *,
+        deadline_s: float | None = None,
+    ) -> str:
+        """Run a kernel on several ranks at once, and return what all printed.
+
+        Args:
+            kernel: one of the name expressions that the library was built with.
+            grid: how many blocks each rank has along x, y, z.
+            block: how many threads along x, y, z.
+            shared_bytes: dynamic shared memory of a block, in bytes.
+            ranks: the arguments of each.
+            deadline_s: as of ``launch``.
+
+        Raises:
+            LaunchError, KernelFault: as ``launch`` does; or more blocks in all than
+                can run at once.
+        """
+        spec, kept = self._spec(kernel, grid, block, shared_bytes, ranks)
         spec.deadline_s = _deadline() if deadline_s is None else deadline_s
         try:
             return self._run(kernel, spec)
@@ -202,7 +231,7 @@ class Library:
         grid: Dimensions,
         block: Dimensions,
         shared_bytes: int,
-        arguments: Sequence[Any],
+        ranks: Sequence[Sequence[Any]],
     ) -> tuple[Spec, list[Any]]:
         """Write a launch down for the runtime; the second value must outlive it."""
         entry = self._entries.get(kernel)
@@ -213,7 +242,15 @@ class Library:
             )
         spec = Spec()
         spec.thunk = entry.thunk
-        packed, pointers = pack(kernel, entry, arguments)
+        packed = [pack(kernel, entry, arguments) for arguments in ranks]
+        spec.ranks, spec.argument_count = len(ranks), len(ranks[0])
+        pointers = (ctypes.c_void_p * max(1, spec.ranks * spec.argument_count))(
+            *(
+                pointer
+                for _, of_rank in packed
+                for pointer in of_rank[: spec.argument_count]
+            )
+        )
         spec.arguments = ctypes.addressof(pointers)
         spec.grid[:] = _three(grid)
         spec.block[:] = _three(block)
@@ -233,7 +270,7 @@ class Library:
     def _wait(self, kernel: str, spec: Spec) -> tuple[Outcome, str]:
         """Launch, wait for the end, and return how it ended and what it printed."""
         runtime = self._runtime
-        handle = runtime.start(ctypes.byref(spec), worker_count())
+        handle = runtime.start(ctypes.byref(spec), _workers_for(kernel, spec))
         if not handle:
             raise LaunchError(f"{kernel}: no thread could be started to run it")
         try:
@@ -314,6 +351,20 @@ def worker_count() -> int:
     if chosen.isdigit() and int(chosen) > 0:
         return min(int(chosen), MAX_WORKERS)
     return min(len(os.sched_getaffinity(0)), MAX_WORKERS)
+
+
+def _workers_for(kernel: str, spec: Spec) -> int:
+    """Return how many blocks run at once: of ranks, which wait for each other, all."""
+    if spec.ranks == 1:
+        return worker_count()
+    blocks = spec.ranks * spec.grid[0] * spec.grid[1] * spec.grid[2]
+    if blocks > MAX_WORKERS:
+        raise LaunchError(
+            f"{kernel}: {spec.ranks} ranks of {blocks // spec.ranks} blocks each are "
+            f"{blocks} blocks, which have to run at once, and the emulator runs at "
+            f"most {MAX_WORKERS}: launch fewer blocks"
+        )
+    return int(blocks)
 
 
 def _deadline() -> float:

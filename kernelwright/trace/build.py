@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ from kernelwright.cuda.arguments import as_tensor, pack_arguments
 from kernelwright.cuda.ctypes_map import ELEMENTS
 from kernelwright.cuda.diagnostics import compile_error
 from kernelwright.cuda.kernel import Launcher
-from kernelwright.cuda.signature import Signature, parse_signature
+from kernelwright.cuda.signature import Parameter, Signature, parse_signature
 from kernelwright.cuda.source import find_kernels
 from kernelwright.emulator.library import Library
 from kernelwright.emulator.operations import COUNTED
@@ -27,7 +28,7 @@ from kernelwright.errors import ArgumentError, CompileError
 from kernelwright.trace.face import Tracer
 from kernelwright.trace.lines import line_accesses
 from kernelwright.trace.log import RequestLog
-from kernelwright.trace.memory import GuardedMemory
+from kernelwright.trace.memory import Buffer, GuardedMemory
 from kernelwright.trace.names import (
     SharedVariables,
     constant_names,
@@ -69,29 +70,44 @@ def library_of(source: str, filename: str, kernel: str) -> Library:
 
 
 def trace(
-    tracer: Tracer, launcher: Launcher, arguments: tuple[Any, ...]
+    tracer: Tracer, launcher: Launcher, ranks: Sequence[tuple[Any, ...]]
 ) -> TraceReport:
-    """Launch a kernel under the trace."""
+    """Launch a kernel under the trace, with the arguments of each rank."""
     kernel = tracer.kernel
     library = library_of(kernel.source, kernel.module.name, kernel.name)
     signature = parse_signature(kernel.name, library.signatures[kernel.name])
-    packed, _ = pack_arguments(signature, arguments, "cpu")
-    names = parameter_names(kernel.source, kernel.name, len(arguments))
-    memory = _guarded(signature, names, arguments, tracer.unwritten)
-    for buffer in memory.buffers:
-        packed[buffer.position] = buffer.low.to_bytes(8, "little")
+    packed: list[list[bytes]] = []
+    names: list[list[str]] = []
+    for number, arguments in enumerate(ranks):
+        packed.append(pack_arguments(signature, arguments, "cpu")[0])
+        plain = parameter_names(kernel.source, kernel.name, len(arguments))
+        of_rank = f"rank {number}'s " if len(ranks) > 1 else ""
+        names.append([of_rank + name for name in plain])
+    memory, passed = _guarded(signature, names, ranks, tracer.unwritten)
+    count = len(signature.parameters)
+    for buffer in passed:
+        rank, place = divmod(buffer.position, count)
+        packed[rank][place] = buffer.low.to_bytes(8, "little")
     spec, kept = library._spec(
         kernel.name, launcher.grid, launcher.block, launcher.shared, packed
     )
     seconds = os.environ.get("KERNELWRIGHT_DEADLINE_S")
     spec.deadline_s = float(seconds) if seconds else DEADLINE_S
-    total = launcher.grid[0] * launcher.grid[1] * launcher.grid[2]
-    chosen = sampled(total, total if tracer.blocks == "all" else tracer.blocks)
+    total = launcher.grid[0] * launcher.grid[1] * launcher.grid[2] * len(ranks)
+    # Ranks wait for each other: none of their blocks can be left out.
+    everything = tracer.blocks == "all" or len(ranks) > 1
+    chosen = sampled(total, total if everything else int(tracer.blocks))
     variables = variables_of(library._path)
     readable = {v.name: library._runtime.demangle(v.name.encode()) for v in variables}
     own = _module_regions(library, variables, readable, kernel.source)
     _reset(library, own)
-    regions = [(low, high, False, fresh) for low, high, fresh in memory.regions]
+    # Lists of addresses are read as parameters are: nobody counts their bytes.
+    listed = {
+        buffer.low
+        for buffer in passed
+        if signature.parameters[buffer.position % count].pointer == 2
+    }
+    regions = [(low, high, low in listed, new) for low, high, new in memory.regions]
     regions += [(low, high, constant, False) for low, high, constant, _ in own]
     dynamic = dynamic_name(kernel.source)
     others = {k.name for k in find_kernels(kernel.source)} - {kernel.name.split("<")[0]}
@@ -116,11 +132,13 @@ def trace(
         [region[:3] for region in regions],
         [
             name
+            for each, arguments in zip(names, ranks, strict=True)
             for name, parameter, value in zip(
-                names, signature.parameters, arguments, strict=True
+                each, signature.parameters, arguments, strict=True
             )
             if parameter.pointer and value is None
         ],
+        len(ranks),
     )
     lines = _lines_of_all(library, raw)
     source = kernel.source.splitlines()
@@ -175,29 +193,56 @@ def _share(flops: int | None, traced: int, total: int) -> int | None:
 
 def _guarded(
     signature: Signature,
-    names: list[str],
-    arguments: tuple[Any, ...],
+    names: list[list[str]],
+    ranks: Sequence[tuple[Any, ...]],
     unwritten: tuple[str | int, ...],
-) -> GuardedMemory:
-    unknown = [u for u in unwritten if u not in names and u not in range(len(names))]
+) -> tuple[GuardedMemory, list[Buffer]]:
+    """Copy what the ranks' pointers point to; say which buffers they point to."""
+    known = [name.rsplit(" ", 1)[-1] for name in names[0]]
+    unknown = [u for u in unwritten if u not in known and u not in range(len(known))]
     if unknown:
         raise ArgumentError(
             f"{signature.name}: unwritten names {unknown[0]!r}, which is no parameter; "
-            f"there are: {', '.join(names)}."
+            f"there are: {', '.join(known)}."
         )
     tensors: list[tuple[int, str, int, bool, torch.Tensor]] = []
-    for position, (parameter, value) in enumerate(
-        zip(signature.parameters, arguments, strict=True)
+    lists: list[tuple[torch.Tensor, list[torch.Tensor]]] = []
+
+    passed: list[int] = []
+    reached: set[int] = set()
+
+    def add(at: int, name: str, parameter: Parameter, value: Any) -> None:
+        tensor, place = as_tensor(value), at % len(known)
+        element = ELEMENTS.get(parameter.ctype)
+        size = tensor.element_size() * (element.lanes if element else 1)
+        fresh = known[place] in unwritten or place in unwritten or is_unwritten(value)
+        tensors.append((at, name, size, fresh, tensor))
+
+    for at, (name, parameter, value) in enumerate(
+        triple
+        for each, arguments in zip(names, ranks, strict=True)
+        for triple in zip(each, signature.parameters, arguments, strict=True)
     ):
-        if parameter.pointer != 1 or value is None:
+        if not parameter.pointer or value is None:
             continue
-        tensor = as_tensor(value)
-        known = ELEMENTS.get(parameter.ctype)
-        size = tensor.element_size() * (known.lanes if known else 1)
-        fresh = names[position] in unwritten or position in unwritten
-        fresh = fresh or is_unwritten(value)
-        tensors.append((position, names[position], size, fresh, tensor))
-    return GuardedMemory(tensors)
+        if parameter.pointer == 1:
+            passed.append(len(tensors))
+            add(at, name, parameter, value)
+            continue
+        peers = [as_tensor(peer) for peer in value]
+        for number, peer in enumerate(peers):
+            if peer.data_ptr() not in reached:
+                reached.add(peer.data_ptr())
+                add(at, f"{known[at % len(known)]}[{number}]", parameter, peer)
+        addresses = torch.zeros(len(peers), dtype=torch.int64)
+        passed.append(len(tensors))
+        tensors.append((at, name, 8, False, addresses))
+        lists.append((addresses, peers))
+    memory = GuardedMemory(tensors)
+    for addresses, peers in lists:
+        moved = [memory.moved(peer.data_ptr()) for peer in peers]
+        memory.copy_of(addresses).copy_(torch.tensor(moved, dtype=torch.int64))
+    return memory, [memory.buffers[number] for number in passed]
 
 
 def _module_regions(

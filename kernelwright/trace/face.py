@@ -55,6 +55,11 @@ class Tracer:
             flops=self.flops if flops is None else flops,
         )
 
+    @property
+    def on_ranks(self) -> RanksTracer:
+        """Record a launch of several ranks, as ``kernel.on_ranks`` makes it."""
+        return RanksTracer(self)
+
     def __getitem__(self, launch: tuple[Any, ...]) -> TraceLauncher:
         """Choose grid, block and (optionally) bytes of dynamic shared memory."""
         return TraceLauncher(self, self.kernel[launch])
@@ -85,4 +90,39 @@ class TraceLauncher:
         """
         from kernelwright.trace.build import trace
 
-        return trace(self.tracer, self.launcher, arguments)
+        return trace(self.tracer, self.launcher, (arguments,))
+
+
+@dataclass(frozen=True)
+class RanksTracer:
+    """A traced kernel of which each rank launches its own; ``trace.on_ranks`` is one.
+
+    Args:
+        tracer: its settings; of ranks, which wait for each other, all blocks are run.
+    """
+
+    tracer: Tracer
+
+    def __getitem__(self, launch: tuple[Any, ...]) -> RanksTraceLauncher:
+        """Choose a rank's grid and block, and bytes of dynamic shared memory."""
+        return RanksTraceLauncher(self.tracer, self.tracer.kernel[launch])
+
+
+@dataclass(frozen=True)
+class RanksTraceLauncher:
+    """A traced kernel with each rank's grid and block; call it with all arguments."""
+
+    tracer: Tracer
+    launcher: Launcher
+
+    def __call__(self, *ranks: Sequence[Any]) -> TraceReport:
+        """Launch on the emulator with a list of arguments for each rank.
+
+        Raises:
+            ArgumentError, CompileError, LaunchError: as of a launch.
+        """
+        from kernelwright.cuda.kernel import checked_ranks
+        from kernelwright.trace.build import trace
+
+        given = checked_ranks(self.tracer.kernel.name, ranks)
+        return trace(self.tracer, self.launcher, given)

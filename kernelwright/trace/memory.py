@@ -22,7 +22,7 @@ class Buffer:
     """One parameter's memory.
 
     Args:
-        position: of the parameter, from 0.
+        position: of the parameter, from 0; the next rank's follow.
         name: of the parameter.
         low, high: addresses of its copy.
         element: bytes of the parameter's own element type.
@@ -47,6 +47,7 @@ class GuardedMemory:
         self,
         tensors: Sequence[tuple[int, str, int, bool, torch.Tensor]],
     ) -> None:
+        self._originals = [t for *_, t in tensors]  # alive until what is new goes back
         spans = sorted(
             (t.data_ptr(), t.data_ptr() + t.numel() * t.element_size())
             for *_, t in tensors

@@ -47,6 +47,7 @@ class Places:
         dynamic_bytes: its size.
         regions: low and high of each region, and whether it is constant memory.
         absent: names of the parameters that were given None.
+        ranks: how many launched it at once.
     """
 
     buffers: Sequence[Buffer]
@@ -58,6 +59,7 @@ class Places:
     block: Triple
     regions: Sequence[tuple[int, int, bool]]
     absent: Sequence[str] = ()
+    ranks: int = 1
 
     @property
     def empty(self) -> list[str]:
@@ -146,9 +148,14 @@ class Places:
         return (number % x, number // x % y, number // (x * y))
 
     def block_index(self, number: int) -> Triple:
-        """Return the index of a block, from its number in the grid."""
-        x, y, _ = self.grid
-        return (number % x, number // x % y, number // (x * y))
+        """Return the index of a block, from its number in the launch."""
+        x, y, z = self.grid
+        return (number % x, number // x % y, number // (x * y) % z)
+
+    def rank(self, number: int) -> int:
+        """Return which rank's a block is, from its number in the launch."""
+        x, y, z = self.grid
+        return number // (x * y * z)
 
 
 def _is_empty(buffer: Buffer) -> bool:

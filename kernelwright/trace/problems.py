@@ -97,7 +97,7 @@ def _problem(
     line = lines.get(int(row["pc"]), 0) or int(row["line"])
     other_line = lines.get(int(row["other_pc"]), 0) or int(row["other_line"])
     did = _DID[op_name(int(row["op"]))]
-    who = f"thread {_index(thread)} of block {_index(block)}"
+    who = _who(row, "thread", "block", places)
     threads: tuple[Triple, ...] = (thread,)
     at: tuple[int, ...] = (line,)
     element, index = _element(where, int(row["width"]), space)
@@ -105,9 +105,14 @@ def _problem(
         other = places.thread(int(row["other_thread"]))
         other_block = places.block_index(int(row["other_block"]))
         threads, at = (other, thread), tuple(dict.fromkeys((other_line, line)))
-        first = f"thread {_index(other)} of block {_index(other_block)}"
+        first = _who(row, "other_thread", "other_block", places)
+        ranks = {places.rank(int(row[name])) for name in ("block", "other_block")}
         before = _DID[op_name(int(row["other_op"]))]
-        if other_block == block:
+        if len(ranks) > 1:
+            mend = _order_of_ranks(
+                atomics=before == did == "updates", too_narrow=bool(row["narrow"])
+            )
+        elif other_block == block:
             mend = _order_in_a_block(
                 one_line=other_line == line, one_warp=_in_one_warp(row)
             )
@@ -168,6 +173,35 @@ def _problem(
         )
     return Problem(
         name, at, block, threads, where.buffer, index, int(row["count"]), message
+    )
+
+
+def _who(row: Any, thread: str, block: str, places: Places) -> str:
+    """Name the thread of a problem, and its rank where there are several."""
+    number = int(row[block])
+    name = (
+        f"thread {_index(places.thread(int(row[thread])))} of block "
+        f"{_index(places.block_index(number))}"
+    )
+    return f"{name} of rank {places.rank(number)}" if places.ranks > 1 else name
+
+
+def _order_of_ranks(*, atomics: bool, too_narrow: bool) -> str:
+    """Say how accesses of two ranks that race can be put in order."""
+    if atomics:
+        return (
+            "an atomic is one for its own GPU's threads only, unless its name ends in "
+            "_system: use that one, as atomicAdd_system() for atomicAdd()"
+        )
+    if too_narrow:
+        return (
+            "between ranks a fence is __threadfence_system(), and an atomic one whose "
+            "name ends in _system: the others reach this rank's GPU only"
+        )
+    return (
+        "ranks run as they like: the one that writes calls __threadfence_system() and "
+        "then sets a flag by an atomic of _system; the other one looks at the flag by "
+        "such an atomic until it is set, and touches this only then"
     )
 
 

@@ -57,6 +57,11 @@ bool exhausted(const Launch* launch) {
            launch->abandon.load() != kFine;
 }
 
+// Whether the launch that is first has all the workers that it asked for.
+bool is_staffed(const Launch* launch) {
+    return launch->workers >= launch->most_workers && !exhausted(launch);
+}
+
 void* work(void* argument) {
     Worker* worker = static_cast<Worker*>(argument);
     Pool* mine = pool;
@@ -64,7 +69,8 @@ void* work(void* argument) {
     serve_worker_signals(worker);
     pthread_mutex_lock(&mine->mutex);
     for (;;) {
-        while (mine->queue.empty()) pthread_cond_wait(&mine->work, &mine->mutex);
+        while (mine->queue.empty() || is_staffed(mine->queue.front()))
+            pthread_cond_wait(&mine->work, &mine->mutex);
         Launch* launch = mine->queue.front();
         if (!exhausted(launch)) {
             ++launch->workers;
@@ -78,6 +84,7 @@ void* work(void* argument) {
             exhausted(launch)) {
             mine->queue.pop_front();
             launch->queued = false;
+            if (!mine->queue.empty()) pthread_cond_broadcast(&mine->work);
         }
         if (!launch->queued && launch->workers == 0)
             pthread_cond_broadcast(&mine->done);
@@ -206,6 +213,10 @@ void Worker::run_block(uint64_t number) {
     const Spec& spec = launch->spec;
     uint32_t which = static_cast<uint32_t>(number);
     if (spec.trace) number = static_cast<Trace*>(spec.trace)->blocks[which];
+    const uint64_t all = number;
+    rank = static_cast<unsigned>(number / spec.blocks_of_rank());
+    arguments = spec.arguments + static_cast<size_t>(rank) * spec.argument_count;
+    number %= spec.blocks_of_rank();
     block[0] = static_cast<unsigned>(number % spec.grid[0]);
     block[1] = static_cast<unsigned>(number / spec.grid[0] % spec.grid[1]);
     block[2] = static_cast<unsigned>(number / spec.grid[0] / spec.grid[1]);
@@ -226,7 +237,7 @@ void Worker::run_block(uint64_t number) {
         if (spec.tls_bytes) memset(tls_address(&place), 0xff, spec.tls_bytes);
         memset(dynamic_shared, 0xff, spec.shared_bytes);
     }
-    if (spec.trace) trace_begin_block(*this, number, which);
+    if (spec.trace) trace_begin_block(*this, all, which);
     current = 0;
     take_stack(0);
     ++switches;
@@ -255,9 +266,13 @@ Launch* kwemu_launch_start(const Spec* spec, unsigned threads) {
     install_handlers();
     Launch* launch = new Launch;
     launch->spec = *spec;
-    launch->blocks =
-        static_cast<uint64_t>(spec->grid[0]) * spec->grid[1] * spec->grid[2];
-    if (spec->trace) launch->blocks = static_cast<Trace*>(spec->trace)->blocks.size();
+    launch->blocks = spec->blocks_of_rank() * spec->ranks;
+    launch->most_workers = threads;
+    if (spec->trace) {
+        Trace* trace = static_cast<Trace*>(spec->trace);
+        trace->blocks_of_rank = spec->blocks_of_rank();
+        launch->blocks = trace->blocks.size();
+    }
     Guard guard(pool);
     if (!staff(pool, threads)) {
         delete launch;

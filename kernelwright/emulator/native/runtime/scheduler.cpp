@@ -171,6 +171,7 @@ bool Worker::claim_outcome(Kind kind, unsigned thread) {
     if (launch->failed.exchange(true)) return false;
     Outcome& outcome = launch->outcome;
     outcome.kind = kind;
+    outcome.rank = launch->spec.ranks > 1 ? rank + 1 : 0;
     for (int i = 0; i < 3; ++i) {
         outcome.block[i] = block[i];
         outcome.thread[i] = index[thread][i];
@@ -270,7 +271,7 @@ extern "C" void kwemu_fiber_main() {
     using namespace kwemu;
     Worker* worker = self;
     for (;;) {
-        worker->launch->spec.thunk(worker->launch->spec.arguments);
+        worker->launch->spec.thunk(worker->arguments);
         unsigned stack = worker->stack_of[worker->current];
         worker->exit_current();
         unsigned next = worker->pick();

@@ -70,6 +70,7 @@ struct Outcome {
     uint64_t printed_bytes;
     const char* printed;
     int32_t print_cut;
+    uint32_t rank;  // from 1; 0 where there is one
 };
 
 // What Python asks for. Python knows this layout (launch.py).
@@ -87,6 +88,13 @@ struct Spec {
     uint64_t tls_bytes;
     double deadline_s;  // 0: none
     void* trace;        // a Trace, or null
+    // Each rank has its own grid, and its own arguments one after the other's.
+    uint32_t ranks;
+    uint32_t argument_count;
+
+    uint64_t blocks_of_rank() const {
+        return static_cast<uint64_t>(grid[0]) * grid[1] * grid[2];
+    }
 };
 
 struct Launch {
@@ -97,7 +105,8 @@ struct Launch {
     std::atomic<int> abandon{kFine};
     std::atomic<bool> failed{false};
     std::atomic<int> early_exit_line{0};
-    int workers = 0;  // guarded by the pool's mutex, as the rest
+    unsigned workers = 0;  // guarded by the pool's mutex, as the rest
+    unsigned most_workers = 0;
     bool queued = true;
     double started = 0;
     std::atomic_flag print_lock = ATOMIC_FLAG_INIT;
@@ -161,6 +170,8 @@ struct Worker {
     volatile bool locked = false;  // preempting now would tear a meeting apart
     Kind end = kFine;
     unsigned block[3] = {};
+    unsigned rank = 0;
+    void** arguments = nullptr;
     unsigned ready[kMaxWarps] = {};
     void* sp[kMaxThreads] = {};  // null: not started
     uint16_t stack_of[kMaxThreads] = {};

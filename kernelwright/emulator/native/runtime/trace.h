@@ -29,6 +29,9 @@ enum Place : int32_t {
     kNowhere = 0x7fffffff
 };
 
+// Whom a fence or an atomic is for: its block's threads, all of its rank's, or all ranks'.
+enum Scope : uint8_t { kNoScope, kBlockScope, kDeviceScope, kSystemScope };
+
 enum ProblemKind : int32_t {
     kRace = 1,
     kOutOfBounds,
@@ -130,7 +133,7 @@ struct SharingResult {
 struct Touch {
     uint32_t who;
     uint32_t tick;
-    // Bytes 0-3, all bytes ever written 4-7, atomic 8, of block scope 9, pc 10-31.
+    // Bytes 0-3, all bytes ever written 4-7, an atomic's Scope 8-9, pc 10-31.
     uint32_t meta;
 };
 
@@ -191,12 +194,18 @@ struct Trace {
     // What each block published: behind a fence, and then an atomic. And what it would
     // have, had its fences of block scope been wider. Other workers read it.
     struct OfBlock {
-        Published by_device, by_any;
+        Published by_system, by_device, by_any;
     };
     std::vector<OfBlock> published;
     std::atomic_flag publishing = ATOMIC_FLAG_INIT;
     std::atomic<uint64_t> next_order{1};
     std::atomic_flag lock = ATOMIC_FLAG_INIT;
+    uint64_t blocks_of_rank = 1;
+
+    // Of a block, by its number in this launch, from 1.
+    uint64_t rank_of(uint32_t ordinal) const {
+        return blocks[ordinal - 1] / blocks_of_rank;
+    }
 };
 
 // A lane waits for its warp where it has so many accesses, or so many steps in all, that
@@ -360,8 +369,8 @@ struct Tracer {
     bool wounded =
         false;     // a thread of this block was ended: what follows is its fault
     int line = 0;  // of the access to come, where it says so
-    bool block_scope = false;  // likewise: it is an atomic for its own block only
-    uint64_t destination = 0;  // of the asynchronous load to come
+    Scope scope = kDeviceScope;  // likewise: of the atomic to come
+    uint64_t destination = 0;    // of the asynchronous load to come
     uint64_t order = 0;
     uint64_t operations[KWEMU_OPERATION_COUNT] = {};
     Cell* shared_cells = nullptr;
@@ -382,18 +391,18 @@ struct Tracer {
     uint32_t waited_at = kNone;
     std::vector<uint32_t> missed_sites, last_nodes;
     // Fences: what a thread (or this block) published, and what it has taken notice of.
-    enum Fenced : uint8_t { kNot, kForBlock, kForDevice };
-    std::vector<uint8_t> fenced;
+    std::vector<Scope> fenced;
     std::vector<uint64_t> acquired;
     std::vector<Published> released;
     // A lane also publishes what the others of its warp did before they last met.
     std::vector<Published> warp_released;
-    // When a thread of this block last called a fence: for other blocks too, or any.
-    uint32_t device_fence = 0, any_fence = 0;
-    uint64_t block_acquired = 0;
+    // When a thread of this block last called a fence: for other ranks too, for other
+    // blocks, or any.
+    uint32_t system_fence = 0, device_fence = 0, any_fence = 0;
+    // When this block last took notice of what others published, by such an atomic.
+    uint64_t system_acquired = 0, block_acquired = 0;
     // Whose atomic is under way, as it was seen last, and how many there are of them.
-    enum Atomic : uint8_t { kNoAtomic, kOfDevice, kOfBlock };
-    Atomic noticing[kMaxThreads] = {};
+    Scope noticing[kMaxThreads] = {};
     unsigned noticing_count = 0;
     std::vector<Window> windows;
 
@@ -408,8 +417,9 @@ struct Tracer {
               int from_line);
     void enter(uint64_t pc);
     void flush(unsigned warp);
-    void fence(bool of_block);
-    void atomic_seen(bool of_block);
+    void fence(Scope reach);
+    void atomic_seen(Scope reach);
+    void acquire(Scope reach, uint64_t now);
     void take_notice(unsigned thread);
     void copy_arrived(uint64_t address, unsigned width);
     void settle();
@@ -439,7 +449,8 @@ struct Tracer {
     int shared_nearby(uint64_t address) const;
     int find_region(uint64_t address, unsigned width);
     void touch(Cell* cells, uint64_t address, uint64_t offset, unsigned width,
-               unsigned op, uint64_t pc, int place, bool of_block);
+               unsigned op, uint64_t pc, int place, Scope reach);
+    bool reaches(Scope reach, uint32_t ordinal_of_other) const;
     uint64_t pc_of(const Touch& before) const;
     void share(const Touch& before, bool again, uint64_t word, unsigned mask,
                unsigned op, uint64_t pc, int place);

@@ -128,11 +128,18 @@ void kwemu_note(const void* p, unsigned width, unsigned op, int line) {
     Worker* worker = self;
     if (worker == nullptr || worker->tracer == nullptr) return;
     worker->tracer->line = line;
-    worker->tracer->block_scope = op & KWEMU_BLOCK_SCOPE;
-    seen(reinterpret_cast<uint64_t>(p), width, op & ~KWEMU_BLOCK_SCOPE,
-         __builtin_return_address(0));
+    worker->tracer->scope = op & KWEMU_BLOCK_SCOPE    ? kBlockScope
+                            : op & KWEMU_SYSTEM_SCOPE ? kSystemScope
+                                                      : kDeviceScope;
+    seen(reinterpret_cast<uint64_t>(p), width,
+         op & ~(KWEMU_BLOCK_SCOPE | KWEMU_SYSTEM_SCOPE), __builtin_return_address(0));
     worker->tracer->line = 0;
-    worker->tracer->block_scope = false;
+    worker->tracer->scope = kDeviceScope;
+}
+
+void kwemu_system_fence() {
+    if (self != nullptr && self->tracer != nullptr) self->tracer->fence(kSystemScope);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 #define KWEMU_ATOMICS(bits, type)                                                      \
@@ -187,7 +194,7 @@ KWEMU_ATOMICS(64, unsigned long long)
 // __threadfence_block() is the only fence that is not sequentially consistent.
 void __tsan_atomic_thread_fence(int order) {
     if (self != nullptr && self->tracer != nullptr)
-        self->tracer->fence(order != __ATOMIC_SEQ_CST);
+        self->tracer->fence(order == __ATOMIC_SEQ_CST ? kDeviceScope : kBlockScope);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 void __tsan_atomic_signal_fence(int) {}

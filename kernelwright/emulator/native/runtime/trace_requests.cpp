@@ -128,12 +128,12 @@ void Tracer::begin_block(uint64_t number, uint32_t which) {
     block_tick = ++tick;
     wounded = early_exit = false;
     left_out.clear();
-    block_acquired = 0;
-    std::fill(noticing, noticing + kMaxThreads, kNoAtomic);
+    system_acquired = block_acquired = 0;
+    std::fill(noticing, noticing + kMaxThreads, kNoScope);
     noticing_count = 0;
-    device_fence = any_fence = 0;
+    system_fence = device_fence = any_fence = 0;
     if (!fenced.empty()) {
-        std::fill(fenced.begin(), fenced.end(), 0);
+        std::fill(fenced.begin(), fenced.end(), kNoScope);
         std::fill(acquired.begin(), acquired.end(), 0);
         for (Published& each : released) each.clear();
         for (Published& each : warp_released) each.clear();

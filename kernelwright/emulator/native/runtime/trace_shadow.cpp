@@ -10,8 +10,8 @@ namespace kwemu {
 
 namespace {
 
-constexpr uint32_t kAtomicBit = 1u << 8;
-constexpr uint32_t kBlockScopeBit = 1u << 9;
+constexpr uint32_t kAtomicShift = 8;
+constexpr uint32_t kAtomicBits = 3u << kAtomicShift;
 constexpr unsigned kPcShift = 10;
 
 bool writes(unsigned op) {
@@ -41,7 +41,7 @@ bool Tracer::ordered(const Touch& before) const {
 }
 
 void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned width,
-                   unsigned op, uint64_t pc, int place, bool of_block) {
+                   unsigned op, uint64_t pc, int place, Scope reach) {
     uint32_t who = ordinal << 10 | worker->current;
     uint32_t pc_bits = static_cast<uint32_t>(pc - text_begin) << kPcShift;
     bool shared = place < 0;
@@ -74,14 +74,15 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
             }
         }
         // Two atomics do not race, unless for one of them the other's block is not there.
-        bool both_reach = cell.write.who >> 10 == ordinal ||
-                          !(of_block || (cell.write.meta & kBlockScopeBit));
-        bool both_atomic = atomic && (cell.write.meta & kAtomicBit) && both_reach;
+        Scope before =
+            static_cast<Scope>((cell.write.meta & kAtomicBits) >> kAtomicShift);
+        bool both_atomic = atomic && before != kNoScope &&
+                           reaches(std::min(reach, before), cell.write.who >> 10);
         if (current && !conflicted && (cell.write.meta & mask) && !both_atomic &&
             !ordered(cell.write)) {
             conflicted = true;
-            race(cell.write, cell.write.meta & kAtomicBit ? kAtomic : kStore, address,
-                 width, op, pc, place);
+            race(cell.write, before != kNoScope ? kAtomic : kStore, address, width, op,
+                 pc, place);
         }
         // An atomic is meant to meet others.
         if (!shared && !atomic) {
@@ -104,9 +105,9 @@ void Tracer::touch(Cell* cells, uint64_t address, uint64_t offset, unsigned widt
             unsigned now = written | mask;
             // An asynchronous copy in flight: nobody may read the bytes yet.
             if (op == kAsyncStore) now = written & ~mask;
-            cell.write = {who, tick,
-                          pc_bits | now << 4 | mask | (atomic ? kAtomicBit : 0) |
-                              (of_block ? kBlockScopeBit : 0)};
+            cell.write = {
+                who, tick,
+                pc_bits | now << 4 | mask | (atomic ? reach << kAtomicShift : 0u)};
         } else if (cell.read[0].who != who) {
             // Readers of two blocks conflict with any writer: no need to know a third.
             bool full = !shared && cell.read[0].who && cell.read[1].who &&
@@ -240,8 +241,8 @@ void Tracer::access(uint64_t address, unsigned width, unsigned extent, unsigned 
                     uint64_t pc) {
     if (pending.active) settle();
     if (noticing_count) take_notice(worker->current);
-    const bool of_block = block_scope;
-    block_scope = false;  // another thread may have its turn before this one is done
+    const Scope reach = scope;
+    scope = kDeviceScope;  // another thread may have its turn before this one is done
     if (pc - text_begin >= site_of.size()) return;
     int place;
     Cell* cells;
@@ -287,8 +288,8 @@ void Tracer::access(uint64_t address, unsigned width, unsigned extent, unsigned 
     uint32_t number = site(pc, place, op, width, address);
     line = 0;  // another thread may have its turn now
     join(number, address, op == kAsyncLoad ? destination : dynamic_low);
-    if (op == kAtomic) atomic_seen(of_block);
-    if (cells) touch(cells, address, offset, extent, op, pc, place, of_block);
+    if (op == kAtomic) atomic_seen(reach);
+    if (cells) touch(cells, address, offset, extent, op, pc, place, reach);
 }
 
 // The bytes of an asynchronous copy are there, for the thread that waited.

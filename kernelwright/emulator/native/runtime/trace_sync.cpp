@@ -78,44 +78,54 @@ void Tracer::report_missed() {
 // atomic after that has it. (More forgiving than the standard: the atomics may be on any
 // address, and a fence counts for all threads of its block.) Other blocks have it only if
 // both, fence and atomic, reach further than the block.
-void Tracer::fence(bool of_block) {
+void Tracer::fence(Scope reach) {
     if (noticing_count) take_notice(worker->current);
     if (fenced.empty()) {
-        fenced.assign(kMaxThreads, kNot);
+        fenced.assign(kMaxThreads, kNoScope);
         acquired.assign(kMaxThreads, 0);
         released.assign(kMaxThreads, {});
         warp_released.assign(kMaxWarps, {});
     }
-    uint8_t& mine = fenced[worker->current];
+    Scope& mine = fenced[worker->current];
+    mine = std::max(mine, reach);
     any_fence = tick;
-    if (!of_block) {
-        device_fence = tick;
-        mine = kForDevice;
-    } else if (mine == kNot) {
-        mine = kForBlock;
-    }
+    if (reach >= kDeviceScope) device_fence = tick;
+    if (reach == kSystemScope) system_fence = tick;
     ++tick;  // what comes later is not behind this fence
 }
 
 // It is about to be done. What it publishes counts from here on; what it takes notice of
 // is known when it is done. In between, on another processor, an atomic that comes later
 // here may come first there: the one that reads the other's sign would be the older one.
-void Tracer::atomic_seen(bool of_block) {
+void Tracer::atomic_seen(Scope reach) {
     uint64_t now = trace->next_order.fetch_add(1);
-    if (!of_block) block_acquired = now;
+    acquire(reach, now);
     unsigned me = worker->current;
-    noticing_count += noticing[me] == kNoAtomic;
-    noticing[me] = of_block ? kOfBlock : kOfDevice;
+    noticing_count += noticing[me] == kNoScope;
+    noticing[me] = reach;
     if (fenced.empty()) return;
     acquired[me] = now;
-    if (fenced[me] == kNot) return;
+    if (fenced[me] == kNoScope) return;
     released[me].add(now, any_fence);
     warp_released[me >> 5].add(now, std::min(any_fence, warp_tick[me >> 5] - 1));
-    if (of_block) return;
+    if (reach == kBlockScope) return;
     Turn turn(trace);
     Trace::OfBlock& published = trace->published[ordinal];
     published.by_any.add(now, any_fence);
-    if (fenced[me] == kForDevice) published.by_device.add(now, device_fence);
+    if (fenced[me] >= kDeviceScope) published.by_device.add(now, device_fence);
+    if (reach == kSystemScope && fenced[me] == kSystemScope)
+        published.by_system.add(now, system_fence);
+}
+
+void Tracer::acquire(Scope reach, uint64_t now) {
+    if (reach >= kDeviceScope) block_acquired = now;
+    if (reach == kSystemScope) system_acquired = now;
+}
+
+// Is a fence or an atomic for that block's threads, too?
+bool Tracer::reaches(Scope reach, uint32_t other) const {
+    if (other == ordinal || reach == kSystemScope) return true;
+    return reach == kDeviceScope && trace->rank_of(other) == trace->rank_of(ordinal);
 }
 
 bool Published::covers(uint32_t tick, uint64_t noticed) const {
@@ -129,8 +139,10 @@ bool Published::covers(uint32_t tick, uint64_t noticed) const {
 bool Tracer::handed_over(const Touch& before) const {
     if (before.who >> 10 != ordinal) {
         Turn turn(trace);
-        return trace->published[before.who >> 10].by_device.covers(before.tick,
-                                                                   block_acquired);
+        const Trace::OfBlock& published = trace->published[before.who >> 10];
+        if (reaches(kDeviceScope, before.who >> 10))
+            return published.by_device.covers(before.tick, block_acquired);
+        return published.by_system.covers(before.tick, system_acquired);
     }
     if (released.empty()) return false;
     unsigned other = before.who & 1023;
@@ -139,7 +151,7 @@ bool Tracer::handed_over(const Touch& before) const {
            warp_released[other >> 5].covers(before.tick, noticed);
 }
 
-// Would it be, if fences of block scope reached other blocks?
+// Would it be, if fences and atomics reached further?
 bool Tracer::ordered_but_for_scope(const Touch& before) const {
     if (before.who >> 10 == ordinal) return false;
     Turn turn(trace);
@@ -150,11 +162,11 @@ bool Tracer::ordered_but_for_scope(const Touch& before) const {
 // When a thread does something else, or is met, its atomic has been done. What another one
 // does says nothing: this one may have been interrupted just before its atomic.
 void Tracer::take_notice(unsigned thread) {
-    if (noticing[thread] == kNoAtomic) return;
+    if (noticing[thread] == kNoScope) return;
     uint64_t now = trace->next_order.fetch_add(1);
-    if (noticing[thread] == kOfDevice) block_acquired = now;
+    acquire(noticing[thread], now);
     if (!fenced.empty()) acquired[thread] = now;
-    noticing[thread] = kNoAtomic;
+    noticing[thread] = kNoScope;
     --noticing_count;
 }
 

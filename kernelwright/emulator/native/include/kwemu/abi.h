@@ -73,9 +73,13 @@ double kwemu_round_double(int operation, int mode, double a, double b, double c)
 // Only in the traced build.
 // An access that is not a plain load or store; `operation` is AccessOp in
 // runtime/trace.h, `line` the author's where the caller knows it, or 0. An atomic that is
-// one for its own block's threads only says so with KWEMU_BLOCK_SCOPE.
+// one for its own block's threads only says so with KWEMU_BLOCK_SCOPE, and one for all
+// ranks' with KWEMU_SYSTEM_SCOPE.
 #define KWEMU_BLOCK_SCOPE 256
+#define KWEMU_SYSTEM_SCOPE 512
 void kwemu_note(const void* address, unsigned width, unsigned operation, int line);
+// A fence that reaches all ranks.
+void kwemu_system_fence();
 
 [[noreturn]] void kwemu_assert_failed(const char* expression, int line);
 [[noreturn]] void kwemu_trap(int line);

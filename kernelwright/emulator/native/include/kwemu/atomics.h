@@ -9,9 +9,12 @@
 #define KWEMU_NOTE_ATOMIC(address) kwemu_note(address, sizeof *(address), 2, 0)
 #define KWEMU_NOTE_BLOCK_ATOMIC(address) \
     kwemu_note(address, sizeof *(address), 2 | KWEMU_BLOCK_SCOPE, 0)
+#define KWEMU_NOTE_SYSTEM_ATOMIC(address) \
+    kwemu_note(address, sizeof *(address), 2 | KWEMU_SYSTEM_SCOPE, 0)
 #else
 #define KWEMU_NOTE_ATOMIC(address) static_cast<void>(0)
 #define KWEMU_NOTE_BLOCK_ATOMIC(address) static_cast<void>(0)
+#define KWEMU_NOTE_SYSTEM_ATOMIC(address) static_cast<void>(0)
 #endif
 
 template <class T>
@@ -60,7 +63,7 @@ inline T kwemu_update(T* address, Operation operation) {
         __VA_ARGS__                               \
     }                                             \
     inline type name##_system parameters {        \
-        KWEMU_NOTE_ATOMIC(address);               \
+        KWEMU_NOTE_SYSTEM_ATOMIC(address);        \
         __VA_ARGS__                               \
     }
 

@@ -43,7 +43,11 @@ inline void __threadfence_block() {
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
 inline void __threadfence_system() {
+#ifdef KWEMU_TRACED
+    kwemu_system_fence();
+#else
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
 }
 
 // Shared memory has no address window of its own here: an address is its own window.
