@@ -65,7 +65,7 @@ def _products(generator: torch.Generator) -> Iterator[Case]:
             drawn(generator, 20, 140),
             regime,
         )
-    yield ragged_case(drawn(generator, 30, 70), 40, 20, 16)
+    yield ragged_case(drawn(generator, 10, 14), 9, 20, 16)
 
 
 def _capacities(generator: torch.Generator) -> Iterator[Case]:
