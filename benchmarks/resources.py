@@ -101,6 +101,17 @@ def _int4_many() -> Iterator[str]:
         )
 
 
+def _int4_hopper() -> Iterator[tuple[str, int]]:
+    """Name the launches of ``int4_many_hopper``, with their dynamic shared memory."""
+    for token_tiles in (1, 2, 4):
+        plan = int4.Hopper(token_tiles, splits=2)
+        yield (
+            f"int4_many_hopper<__half, {token_tiles}, {plan.splits}, {plan.stages}>",
+            plan.shared,
+        )
+
+
+_INT4_HOPPER = dict(_int4_hopper())
 _MATMUL, _GEMM = dict(_matmul_instances()), dict(_gemm_instances())
 
 # By family and file: which instances of its templates are launched.
@@ -151,6 +162,7 @@ INSTANCES: dict[str, tuple[str, ...]] = {
         for steps in (2, 1)
     ),
     "int4/many": tuple(_int4_many()),
+    "int4/many_hopper": tuple(_INT4_HOPPER),
     "int4/restore": ("restore<__half, __half, float>",),
 }
 
@@ -159,6 +171,7 @@ DYNAMIC: dict[str, int] = {
     **{f"flash_attention/mma: {name}": size for name, size in _FLASH.items()},
     **{f"matmul/any_shape: {name}": size for name, size in _MATMUL.items()},
     **{f"tensor_cores/gemm: {name}": size for name, size in _GEMM.items()},
+    **{f"int4/many_hopper: {name}": size for name, size in _INT4_HOPPER.items()},
     **{
         f"tensor_cores/{file}: {rung.kernel}": rung.shared_bytes
         for file, rung in tiles.RUNGS.items()
@@ -264,6 +277,8 @@ def _impossible(log: str) -> str | None:
     feature = re.search(r"Feature '([^']+)' requires \.target (sm_\d+)", log)
     if feature:
         return f"{feature[1]} needs {feature[2]}"
+    if "__cluster_dims__ is not supported for this GPU architecture" in log:
+        return "a cluster of blocks needs sm_90"
     # What a wrapper of ours says in such a case: kw/*.cuh.
     wrapper = re.search(
         r'static assertion failed with "([^"]*compute capability[^"]*)"', log
