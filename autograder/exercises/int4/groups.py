@@ -20,6 +20,7 @@ RANGES = {
     "negative": "no value above zero",
     "zeros": "some groups of zeros",
     "halves": "zero points halfway between two codes",
+    "far": "some groups near 1e-12, others near 1e12",
 }
 
 
@@ -40,13 +41,14 @@ def draw_weight(case: Case, generator: torch.Generator) -> torch.Tensor:
     group = torch.arange(columns) // size
     weight = torch.randn(rows, columns, generator=generator)
     if case.regime == "halves":
-        # From -1.5 to 13.5 steps: a zero of 2, and the highest code would be 16.
+        # From -1.5 to 13.5 steps: a zero of 2, and the highest code would be 16. Every
+        # other group from -2.5 to 12.5: a zero of 2 again, the even one.
         codes = torch.randint(-1, 14, (rows, columns), generator=generator)
         offset = 0.8 * torch.rand(rows, columns, generator=generator) - 0.4
         weight = (codes + offset).clamp(-1.4, 13.4)
         weight[:, ::size] = -1.5
         weight[:, 1::size] = 13.5
-        return weight * torch.exp2(group % 5 - 2.0)
+        return (weight - group % 2) * torch.exp2(group % 5 - 2.0)
     # Ranges differ along rows and columns, and lie about zero in many ways.
     weight += torch.randn(rows, 1, generator=generator)
     weight *= torch.exp(torch.randn(columns, generator=generator)[group])
@@ -60,6 +62,9 @@ def draw_weight(case: Case, generator: torch.Generator) -> torch.Tensor:
     elif case.regime == "zeros":
         nothing = (torch.arange(rows)[:, None] + group) % 3 == 1
         weight[nothing] = 0.0
+    elif case.regime == "far":
+        # Neither an epsilon beside the scale nor a half has room for both.
+        weight *= torch.exp2(80.0 * (group % 2) - 40.0)
     return clear_of_ties(weight, size)
 
 

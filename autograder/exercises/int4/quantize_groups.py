@@ -41,7 +41,8 @@ QUANTIZE_GROUPS = Exercise(
     "of neighbouring columns in a row.",
     requirements=(
         "Return `(codes, scales, zeros)`: uint8 of weight's shape, from 0 to 15; fp32 "
-        "and uint8, both `(rows, groups)`. `weight` is a finite fp32 matrix.",
+        "and uint8, both `(rows, groups)`. `weight` is a finite fp32 matrix, "
+        "perhaps without rows.",
         "A group's range goes from `low = min(w, 0)` to `high = max(w, 0)`, so that 0 "
         "always has a code. `scale = (high - low) / 15`.",
         "`zero = round(-low / scale)`, `code = round(w / scale) + zero`, kept within 0 "
@@ -58,6 +59,7 @@ QUANTIZE_GROUPS = Exercise(
         groups_case(6, 64, 16, "negative"),
         groups_case(4, 96, 32, "zeros"),
         groups_case(3, 80, 16, "halves"),
+        groups_case(5, 192, 32, "far"),
         groups_case(8, 8, 8),
         groups_case(3, 10, 128),
         groups_case(2, 7, 1),
