@@ -6,6 +6,7 @@ states; what the answer opens is looked at before anything of it is read.
 
 from __future__ import annotations
 
+import resource
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ _MAGIC, _VERSION, _PAGE = b"KWINT4\r\n", 1, 4096
 _NAME = "weights_to_open.kw4"
 _LARGE = 1 << 20
 """Of a smaller file the pages around what was touched are a large part."""
+_AT_A_FAULT = 1 << 16
+"""Bytes that the system brings at once, where somebody looks at a mapped file."""
 
 Answer = Callable[[str], Any]
 
@@ -48,11 +51,13 @@ def adapt_weights(
         for name, part in zip(("words", "scales"), found, strict=True):
             _check_map(name, part)
         _check_untouched(len(whole), _bytes_read() - read)
-        if words.numel():
-            for what, wrong in _damaged(whole):
-                path.unlink()  # the first one stays mapped
-                path.write_bytes(wrong)
-                _check_refusal(answer, str(path), what)
+        for what, wrong in _damaged(whole):
+            path.unlink()  # the first one stays mapped
+            path.write_bytes(wrong)
+            _check_refusal(answer, str(path), what)
+        if len(whole) >= _LARGE:
+            path.unlink()
+            _check_faults(answer, path)
         # A file is the CPU's; what is compared lies where the inputs do.
         return tuple(part.to(words.device, copy=True) for part in found)
 
@@ -81,13 +86,15 @@ def _damaged(whole: bytes) -> Iterator[tuple[str, bytes]]:
     yield "a file of version 2", says(2, size, rows, columns, length)
     yield "a file of version 0", says(0, size, rows, columns, length)
     yield "a file cut short by one byte", whole[:-1]
-    yield "a file cut short behind the header", whole[:_PAGE]
     yield "a file with a byte added", whole + b"\0"
+    yield "a file with groups of 0 columns", says(_VERSION, 0, rows, columns, length)
+    if rows * columns == 0:
+        return
+    yield "a file cut short behind the header", whole[:_PAGE]
     more = says(_VERSION, size, rows + 1, columns, length)
     yield "a file whose header says a row more than it holds", more
     less = says(_VERSION, size, rows - 1, columns, length)
     yield "a file whose header says a row less than it holds", less
-    yield "a file with groups of 0 columns", says(_VERSION, 0, rows, columns, length)
 
 
 def _check_refusal(answer: Answer, path: str, what: str) -> None:
@@ -153,6 +160,32 @@ def _check_untouched(size: int, read: int) -> None:
             f"opening a file of {size:,} bytes read {read:,} of them; wanted the "
             "header alone: the rest is read when somebody looks at it."
         )
+
+
+def _check_faults(answer: Answer, path: Path) -> None:
+    """Ask that no other map was looked through either, and closed again.
+
+    Such a map leaves no trace but page faults, and of these a large file has many. Most
+    of this one are zeros that no disk holds.
+    """
+    rows, columns, size = 1 << 10, 1 << 17, 128
+    length = _PAGE + rows * columns // 2 + 2 * rows * (columns // size)
+    with path.open("wb") as file:
+        file.write(_HEADER.pack(_MAGIC, _VERSION, size, rows, columns, length))
+        file.truncate(length)
+    before = _faults()
+    answer(str(path))
+    faults = _faults() - before
+    if faults > length // _AT_A_FAULT // 4:
+        raise WrongReturn(
+            f"opening a file of {length:,} bytes took {faults:,} page faults, as if "
+            "all of it were looked at; wanted the header alone."
+        )
+
+
+def _faults() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_minflt + used.ru_majflt
 
 
 def _tables() -> Path:
