@@ -88,7 +88,7 @@ _COUNTED = product_case(16, 64, 512)
 
 INT4_GEMM = Exercise(
     id="int4_gemm",
-    title="Some dozen tokens, on the tensor cores",
+    title="Dozens of tokens, on the tensor cores",
     kind="ladder",
     points=30,
     language="cuda",
@@ -107,7 +107,7 @@ INT4_GEMM = Exercise(
         "A weight is (code - 8) * scale. `scales` is (columns / 128, rows).",
         "On `mma.sync`, with sums and scales in fp32 and in registers; each result is "
         "rounded once and stored once.",
-        "A block loads each of its words once, as `uint4`, and x in 16 bytes as well.",
+        "A block loads each of its words once, as `uint4`; x comes 16 bytes a load.",
         "The rest is yours: what a warp does, what is under way, whether x comes "
         "through shared memory.",
     ),

@@ -80,7 +80,7 @@ INT4_GEMV = Exercise(
         "128 columns share a scale: `scales` is (rows, columns / 128).",
         "Blocks of 256 threads: warp w of block b has row 8 b + w, if there is one.",
         "Words come as `uint4`, 32 codes a lane, neighbouring lanes beside each other; "
-        "x in 16 bytes as well. A row's words are read once.",
+        "x comes 16 bytes a load. A row's words are read once.",
         "Products, sums and scales in fp32; a result is rounded once, and stored by "
         "one lane.",
     ),

@@ -61,7 +61,7 @@ SIGN_EXTENSION = Exercise(
     name="sign_extension",
     source="autograder/exercises/int4/sign_extension.cu",
     goal="Mend a kernel that widens weights of four bits with a sign. A layer without "
-    "negative weights passed its test; a real one is off by up to 16 scales.",
+    "negative weights passed its test; of a real one some are off by 16 scales.",
     requirements=(
         "A byte holds two values from -8 to 7 in two's complement: `out[2 * i]` is "
         "made of the lower four bits of `bytes[i]`, `out[2 * i + 1]` of the upper "
