@@ -58,6 +58,20 @@ IN_THE_LAST_LANE = (
     ("__shfl_down_sync", "__shfl_xor_sync"),
     ("if (lane == 0)", "if (lane == 31)"),
 )
+# A row for each half of a warp, in half of the warps.
+HALF_WARPS = (
+    ("int lane = threadIdx.x % 32;", "int lane = threadIdx.x % 16;"),
+    ("threadIdx.x / 32;", "threadIdx.x / 16;"),
+    (
+        "if (row >= rows) return;",
+        """if (threadIdx.x >= 128 || rows == 0) return;
+    bool mine = row < rows;
+    row = min(row, rows - 1);""",
+    ),
+    ("i += 32", "i += 16"),
+    ("int step = 16", "int step = 8"),
+    ("if (lane == 0)", "if (lane == 0 && mine)"),
+)
 # Two rows a warp, in half of the warps: each load of x serves both.
 TWO_ROWS = """\
 int lane = threadIdx.x % 32;
@@ -97,9 +111,16 @@ int lane = threadIdx.x % 32;
         (EIGHT_AT_THE_END,),
         (BY_AN_OR,),
         IN_THE_LAST_LANE,
+        HALF_WARPS,
         (body(GEMV, "int lane = threadIdx.x % 32;", TWO_ROWS),),
     ],
-    ids=["eight at the end", "by an or", "in the last lane", "two rows a warp"],
+    ids=[
+        "eight at the end",
+        "by an or",
+        "in the last lane",
+        "half a warp a row",
+        "two rows a warp",
+    ],
 )
 def test_a_row_may_be_added_up_in_other_ways(judge, edits):
     assert graded(judge, GEMV, *edits) == ""
