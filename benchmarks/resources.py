@@ -30,6 +30,7 @@ from kernelwright.errors import CompileError
 from solutions import matmul
 from solutions.flash_attention import rungs as flash_rungs
 from solutions.int4 import product as int4
+from solutions.moe import scan
 from solutions.tensor_cores import tiles
 
 PATH = RESULTS / "resources.json"
@@ -47,6 +48,7 @@ FAMILIES = (
     "fusion",
     "epilogue",
     "int4",
+    "moe",
 )
 
 # Shared memory that one block may have, in bytes: CUDA C++ Programming Guide, technical
@@ -164,6 +166,17 @@ INSTANCES: dict[str, tuple[str, ...]] = {
     "int4/many": tuple(_int4_many()),
     "int4/many_hopper": tuple(_INT4_HOPPER),
     "int4/restore": ("restore<__half, __half, float>",),
+    "moe/permute": tuple(
+        f"{name}<{types}>"
+        for name in ("send", "gather", "weigh", "swiglu", "swiglu_backward")
+        for types in ("__nv_bfloat16, float, 8", "float, float, 4")
+    ),
+    "moe/route": tuple(
+        f"{name}<__nv_bfloat16, float, {slots}>"
+        for name in ("route", "route_backward")
+        for slots in (2, 4)
+    ),
+    "moe/scan": (f"scan<{scan.WARPS}, {scan.ROUNDS}>",),
 }
 
 # Dynamic shared memory of a block, in bytes, by family, file and kernel.
@@ -184,6 +197,9 @@ DYNAMIC: dict[str, int] = {
     "false, false>": 65536,
     "layernorm/backward: norm_backward<__nv_bfloat16, 8, 512, 1, 2, 2, 1, true, "
     "true, false, false>": 65536,
+    # Of 128 experts.
+    "moe/permute: count": 512,
+    "moe/permute: place": 5120,
 }
 
 

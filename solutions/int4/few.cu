@@ -8,120 +8,100 @@
 // sums by its scale, in fp32: nothing is rounded but x and the result.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <kw/cp_async.cuh>
 #include <kw/int4.cuh>
 #include <kw/mma.cuh>
 
-// Sixteen numbers of x: those of the columns that the lane has of the weight.
-struct Numbers {
-    uint4 half[2];
+// What a lane needs of a unit: STEPS tiles of 64 columns, which share a scale.
+template <typename T, int STEPS>
+struct Unit {
+    uint4 words[STEPS];
+    T scales[2];  // of rows g and g + 8
+    unsigned char zeros[2];
 };
 
-template <typename T>
-__device__ Numbers load_numbers(const T* x, int column, int columns) {
-    Numbers found = {};
-    for (int i = 0; i < 2; ++i) {
-        if (x && column + 8 * i < columns)
-            found.half[i] =
-                *reinterpret_cast<const uint4*>(x + column + 8 * i);
-    }
-    return found;
-}
-
-// STEPS tiles of 64 columns, a unit, share a scale. DEPTH units of every warp are on
-// their way to shared memory.
+// DEPTH units of every warp are on their way to its registers.
 template <typename T, int TOKEN_TILES, int WARPS, int STEPS, int DEPTH>
-__global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
+__global__ void __launch_bounds__(WARPS * 32)
     int4_few(const uint4* words, const T* scales,
              const unsigned char* zeros, const T* x, const T* bias, T* out,
              int tokens, int rows, int columns, int pitch,
-             int group_steps) {
+             int group_units) {
     using Pair = typename kw::Int4<T>::Pair;
     constexpr int TOKENS = 8 * TOKEN_TILES;
-    // Of a unit: its words, and its scales and zeros, sixteen each.
-    __shared__ uint4 ring[WARPS][DEPTH][STEPS][32];
-    __shared__ __align__(16) T ring_scales[WARPS][DEPTH][16];
-    __shared__ __align__(16) unsigned char ring_zeros[WARPS][DEPTH][16];
     __shared__ float shared[WARPS][TOKENS][17];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int g = lane / 4, t = lane % 4;
     const int across = (columns + 63) / 64,
               units = (across + STEPS - 1) / STEPS;
     const long long row = 16LL * blockIdx.x;
-    const uint4* mine =
-        words + static_cast<long long>(blockIdx.x) * across * 32 + lane;
+    // Pointers move along with the units, so that no address is reckoned twice.
+    words +=
+        (static_cast<long long>(blockIdx.x) * across + STEPS * warp) * 32 +
+        lane;
+    scales += row + g;
+    zeros += row + g;
+    // Behind the last token its numbers are multiplied again, for nobody.
     const T* of_token[TOKEN_TILES];
 #pragma unroll
     for (int j = 0; j < TOKEN_TILES; ++j) {
         const int token = 8 * (TOKEN_TILES * blockIdx.y + j) + g;
-        of_token[j] = token < tokens
-                          ? x + static_cast<long long>(token) * columns
-                          : nullptr;
+        of_token[j] =
+            x + static_cast<long long>(min(token, tokens - 1)) * columns +
+            64 * STEPS * warp + 16 * t;
     }
-    auto ask = [&](int unit, int slot) {
-#pragma unroll
-        for (int s = 0; s < STEPS; ++s) {
-            const int step = unit * STEPS + s;
-            const bool there = step < across;
-            kw::cp_async<16>(&ring[warp][slot][s][lane],
-                             mine + (there ? 32LL * step : 0), there);
-        }
-        const bool there = unit < units && lane < 3;
-        const long long at =
-            there ? static_cast<long long>(unit * STEPS / group_steps) *
-                            pitch +
-                        row
-                  : 0;
-        if (lane < 2)
-            kw::cp_async<16>(&ring_scales[warp][slot][8 * lane],
-                             scales + at + 8 * lane, there);
-        if (lane == 2)
-            kw::cp_async<16>(ring_zeros[warp][slot], zeros + at, there);
-        kw::cp_async_commit();
-    };
-#pragma unroll
-    for (int d = 0; d < DEPTH; ++d) ask(warp + d * WARPS, d);
-    float sum[TOKEN_TILES][4] = {};
-    int slot = 0;
-    for (int unit = warp; unit < units; unit += WARPS) {
-        Numbers numbers[STEPS][TOKEN_TILES];
-#pragma unroll
-        for (int s = 0; s < STEPS; ++s) {
-#pragma unroll
-            for (int j = 0; j < TOKEN_TILES; ++j)
-                numbers[s][j] = load_numbers(
-                    of_token[j], (unit * STEPS + s) * 64 + 16 * t,
-                    columns);
-        }
-        kw::cp_async_wait<DEPTH - 1>();
-        __syncwarp();
-        uint4 held[STEPS];
+    int left = columns - 64 * STEPS * warp - 16 * t;
+    auto ask = [&](int unit, Unit<T, STEPS>& held) {
+        if (unit >= units) return;
 #pragma unroll
         for (int s = 0; s < STEPS; ++s)
-            held[s] = ring[warp][slot][s][lane];
-        Pair zero[2];
-        float scale[2];
+            held.words[s] =
+                unit * STEPS + s < across ? words[32 * s] : uint4{};
+        words += 32 * STEPS * WARPS;
+        // Most often a unit is a group: a division takes as long as a product.
+        const int group = group_units == 1 ? unit : unit / group_units;
+        const long long at = static_cast<long long>(group) * pitch;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            zero[i] = kw::Int4<T>::zero(ring_zeros[warp][slot][g + 8 * i]);
-            scale[i] =
-                static_cast<float>(ring_scales[warp][slot][g + 8 * i]);
+            held.scales[i] = scales[at + 8 * i];
+            held.zeros[i] = zeros[at + 8 * i];
         }
-        __syncwarp();
-        ask(unit + DEPTH * WARPS, slot);
-        slot = slot + 1 == DEPTH ? 0 : slot + 1;
+    };
+    float sum[TOKEN_TILES][4] = {};
+    auto multiply = [&](const Unit<T, STEPS>& held) {
+        uint4 numbers[STEPS][TOKEN_TILES][2] = {};
+#pragma unroll
+        for (int s = 0; s < STEPS; ++s) {
+#pragma unroll
+            for (int j = 0; j < TOKEN_TILES; ++j) {
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    const int column = 64 * s + 8 * i;
+                    if (column < left)
+                        numbers[s][j][i] = *reinterpret_cast<const uint4*>(
+                            of_token[j] + column);
+                }
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < TOKEN_TILES; ++j)
+            of_token[j] += 64 * STEPS * WARPS;
+        left -= 64 * STEPS * WARPS;
+        Pair zero[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            zero[i] = kw::Int4<T>::zero(held.zeros[i]);
         float part[TOKEN_TILES][4] = {};
 #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            const unsigned word[4] = {held[s].x, held[s].y, held[s].z,
-                                      held[s].w};
+            const unsigned word[4] = {held.words[s].x, held.words[s].y,
+                                      held.words[s].z, held.words[s].w};
 #pragma unroll
             for (int f = 0; f < 4; ++f) {
                 unsigned a[4];
                 kw::widen<T>(word[f], zero, a);
 #pragma unroll
                 for (int j = 0; j < TOKEN_TILES; ++j) {
-                    const uint4 four = numbers[s][j].half[f / 2];
+                    const uint4 four = numbers[s][j][f / 2];
                     const unsigned b[2] = {f % 2 ? four.z : four.x,
                                            f % 2 ? four.w : four.y};
                     kw::mma_sync<T>(part[j], a, b, part[j]);
@@ -132,10 +112,22 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
         for (int j = 0; j < TOKEN_TILES; ++j) {
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                sum[j][i] += scale[i / 2] * part[j][i];
+                sum[j][i] +=
+                    static_cast<float>(held.scales[i / 2]) * part[j][i];
+        }
+    };
+    Unit<T, STEPS> held[DEPTH] = {};
+#pragma unroll
+    for (int d = 0; d < DEPTH; ++d) ask(warp + d * WARPS, held[d]);
+    for (int first = warp; first < units; first += DEPTH * WARPS) {
+#pragma unroll
+        for (int d = 0; d < DEPTH; ++d) {
+            const int unit = first + d * WARPS;
+            if (unit >= units) break;
+            multiply(held[d]);
+            ask(unit + DEPTH * WARPS, held[d]);
         }
     }
-    kw::cp_async_wait_all();
 #pragma unroll
     for (int j = 0; j < TOKEN_TILES; ++j) {
 #pragma unroll

@@ -1,12 +1,13 @@
 // out = x weightᵀ for 17 to 256 tokens on Hopper, the weight in four bits (layout.py).
 //
 // The weight is the left operand of wgmma, from registers: a lane's fragments come out
-// of one load of 16 bytes, as in few.cu. The right operand, x, comes from shared memory,
-// in the order of the fragments' columns, into which `arrange` brings it beforehand. So
-// a step of 64 columns is a few copies of contiguous bytes, which a warp of its own asks
-// for several steps ahead, while eight warps widen codes and multiply. Where rows and
-// tokens make too few blocks, a cluster of blocks shares the columns, and adds its sums
-// through shared memory, always in one order.
+// of one load of 16 bytes, as in few.cu, and no other warp wants them, so that they do
+// not go through shared memory. The right operand, x, does, in the order of the
+// fragments' columns, into which `arrange` brings it beforehand: a step of 64 columns is
+// one copy of contiguous bytes for every 64 tokens, which a warp of its own asks for
+// several steps ahead, while eight warps widen codes and multiply. Where rows and tokens
+// make too few blocks, a cluster of blocks shares the columns, and adds its sums through
+// shared memory, always in one order.
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -18,10 +19,6 @@ constexpr int STEP = 64;  // columns, and tokens of a tile of x
 constexpr int X_BYTES = STEP * STEP * 2;
 constexpr int WARPS = 8, ROWS = 16 * WARPS;  // that multiply
 constexpr int THREADS = 32 * (WARPS + 4);    // and those that copy
-constexpr int W_BYTES = ROWS * STEP / 2;
-constexpr int GROUPS =
-    4;  // of columns that share a scale, of a step: at most
-constexpr int SCALE_BYTES = GROUPS * ROWS * 3;
 
 // Two numbers of 16 bits, of whatever type, and eight.
 struct alignas(4) Two {
@@ -130,6 +127,14 @@ __device__ void wgmma(float (&d)[32], const unsigned (&a)[4],
     }
 }
 
+// What a lane needs of a step.
+template <typename T>
+struct Held {
+    uint4 words;
+    T scales[2];  // of rows g and g + 8
+    unsigned char zeros[2];
+};
+
 // TILES: of 64 tokens, of a block. SPLITS: blocks of a cluster.
 template <typename T, int TILES, int SPLITS, int STAGES>
 __global__ void __launch_bounds__(THREADS, 1)
@@ -139,17 +144,17 @@ __global__ void __launch_bounds__(THREADS, 1)
                          const T* bias, T* out, int tokens, int rows,
                          int columns, int pitch, int group_size) {
     using Pair = typename kw::Int4<T>::Pair;
-    // A stage: x, words, scales, zeros; from a multiple of 1,024 bytes on.
-    constexpr int STAGE =
-        (TILES * X_BYTES + W_BYTES + SCALE_BYTES + 1023) / 1024 * 1024;
+    constexpr int STAGE = TILES * X_BYTES;
+    // Steps of which a lane has the words: its registers hold the sums, too.
+    constexpr int AHEAD = TILES < 3 ? 8 : 4;
     constexpr int PITCH = ROWS + 4;  // of the sums, in floats
     extern __shared__ unsigned char room[];
     __shared__ unsigned long long barriers[2 * STAGES];
+    // Swizzled tiles begin at multiples of 1,024 bytes.
     unsigned char* stages = room + (1024 - address_of(room) % 1024) % 1024;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int across = (columns + STEP - 1) / STEP,
               down = (rows + 15) / 16;
-    const int first_tile = blockIdx.x * WARPS;
     const int begin = static_cast<long long>(across) * blockIdx.z / SPLITS;
     const int end =
         static_cast<long long>(across) * (blockIdx.z + 1) / SPLITS;
@@ -164,104 +169,101 @@ __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
 
     if (warp >= WARPS) {
-        // Registers are given in groups of four warps; only one of them copies.
+        // Registers are given in groups of four warps; a single thread copies.
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        // The lanes share the copies of a step.
-        const int row_tiles = min(WARPS, down - first_tile);
-        const int token_tiles =
-            min(TILES, (tokens + STEP - 1) / STEP -
-                           TILES * static_cast<int>(blockIdx.y));
-        for (int i = 0; warp == WARPS && i < end - begin; ++i) {
-            const int stage = i % STAGES, step = begin + i;
-            const unsigned here = address_of(stages + stage * STAGE);
+        const int first = TILES * blockIdx.y,
+                  tiles = min(TILES, (tokens + STEP - 1) / STEP - first);
+        const Eight* from =
+            x + (static_cast<long long>(first) * across + begin) *
+                    (X_BYTES / 16);
+        int stage = 0, phase = 1;
+        for (int i = begin; threadIdx.x == 32 * WARPS && i < end; ++i) {
             const unsigned there = full + 8 * stage;
-            barrier_wait(empty + 8 * stage, i / STAGES & 1 ^ 1);
-            const int group = step * STEP / group_size;
-            const int groups =
-                min(step * STEP + STEP - 1, columns - 1) / group_size + 1 -
-                group;
-            if (lane == 0)
-                barrier_expect(there, token_tiles * X_BYTES +
-                                          row_tiles * (W_BYTES / WARPS) +
-                                          groups * row_tiles * 16 * 3);
-            __syncwarp();
-            if (lane < token_tiles) {
-                const long long tile =
-                    static_cast<long long>(TILES * blockIdx.y + lane) *
-                        across +
-                    step;
-                copy_bulk(here + lane * X_BYTES, x + tile * (X_BYTES / 16),
+            barrier_wait(empty + 8 * stage, phase);
+            barrier_expect(there, tiles * X_BYTES);
+            for (int j = 0; j < tiles; ++j)
+                copy_bulk(address_of(stages) + stage * STAGE + j * X_BYTES,
+                          from + static_cast<long long>(j) * across *
+                                     (X_BYTES / 16),
                           X_BYTES, there);
-            } else if (lane >= 8 && lane < 8 + row_tiles) {
-                const long long tile =
-                    static_cast<long long>(first_tile + lane - 8) *
-                        across +
-                    step;
-                copy_bulk(here + TILES * X_BYTES +
-                              (lane - 8) * (W_BYTES / WARPS),
-                          words + 32 * tile, W_BYTES / WARPS, there);
-            } else if (lane >= 16 && lane < 16 + groups) {
-                const int q = lane - 16;
-                const long long at =
-                    static_cast<long long>(group + q) * pitch +
-                    first_tile * 16;
-                copy_bulk(here + TILES * X_BYTES + W_BYTES + q * ROWS * 2,
-                          scales + at, row_tiles * 16 * 2, there);
-                copy_bulk(here + TILES * X_BYTES + W_BYTES +
-                              GROUPS * ROWS * 2 + q * ROWS,
-                          zeros + at, row_tiles * 16, there);
-            }
+            from += X_BYTES / 16;
+            if (++stage == STAGES) stage = 0, phase ^= 1;
         }
         return;
     }
 
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     const int g = lane / 4, t = lane % 4;
+    // Behind the last row its tile is multiplied again, for nobody.
+    const int tile =
+        min(WARPS * static_cast<int>(blockIdx.x) + warp, down - 1);
+    words += (static_cast<long long>(tile) * across + begin) * 32 + lane;
+    scales += 16 * tile + g;
+    zeros += 16 * tile + g;
+    // A lane's sixteen columns are of one group.
+    const int last = (columns - 1) / group_size;
+    int group = (begin * STEP + 16 * t) / group_size,
+        within = begin * STEP + 16 * t - group * group_size;
+    auto ask = [&](int step, Held<T>& held) {
+        if (step >= end) return;
+        held.words = *words;
+        words += 32;
+        const long long at =
+            static_cast<long long>(min(group, last)) * pitch;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            held.scales[i] = scales[at + 8 * i];
+            held.zeros[i] = zeros[at + 8 * i];
+        }
+        for (within += STEP; within >= group_size; within -= group_size)
+            ++group;
+    };
     float sum[TILES][32] = {};
-    auto do_step = [&](int i, unsigned(&a)[4][4]) {
-        const int stage = i % STAGES;
-        const unsigned char* here = stages + stage * STAGE;
-        const T* its_scales =
-            reinterpret_cast<const T*>(here + TILES * X_BYTES + W_BYTES);
-        const unsigned char* its_zeros =
-            here + TILES * X_BYTES + W_BYTES + GROUPS * ROWS * 2;
-        // A lane's sixteen columns are of one group.
-        const int column = (begin + i) * STEP,
-                  group = min(column + 16 * t, columns - 1) / group_size -
-                          column / group_size,
-                  at = group * ROWS + 16 * warp + g;
-        barrier_wait(full + 8 * stage, i / STAGES & 1);
-        const uint4 word = reinterpret_cast<const uint4*>(
-            here + TILES * X_BYTES)[32 * warp + lane];
-        const Pair zero[2] = {kw::Int4<T>::zero(its_zeros[at]),
-                              kw::Int4<T>::zero(its_zeros[at + 8])};
+    int stage = 0, phase = 0, before = 0;
+    auto multiply = [&](bool first, const Held<T>& held,
+                        unsigned(&a)[4][4]) {
+        const Pair zero[2] = {kw::Int4<T>::zero(held.zeros[0]),
+                              kw::Int4<T>::zero(held.zeros[1])};
         const Pair scale[2] = {
-            kw::Int4<T>::twice(static_cast<float>(its_scales[at])),
-            kw::Int4<T>::twice(static_cast<float>(its_scales[at + 8]))};
-        kw::widen<T>(word.x, zero, scale, a[0]);
-        kw::widen<T>(word.y, zero, scale, a[1]);
-        kw::widen<T>(word.z, zero, scale, a[2]);
-        kw::widen<T>(word.w, zero, scale, a[3]);
-        const unsigned long long first = descriptor_of(address_of(here));
+            kw::Int4<T>::twice(static_cast<float>(held.scales[0])),
+            kw::Int4<T>::twice(static_cast<float>(held.scales[1]))};
+        kw::widen<T>(held.words.x, zero, scale, a[0]);
+        kw::widen<T>(held.words.y, zero, scale, a[1]);
+        kw::widen<T>(held.words.z, zero, scale, a[2]);
+        kw::widen<T>(held.words.w, zero, scale, a[3]);
+        barrier_wait(full + 8 * stage, phase);
+        const unsigned long long tiles =
+            descriptor_of(address_of(stages) + stage * STAGE);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
         for (int f = 0; f < 4; ++f) {
 #pragma unroll
             for (int j = 0; j < TILES; ++j)
-                wgmma<T>(sum[j], a[f], first + j * (X_BYTES / 16) + 2 * f);
+                wgmma<T>(sum[j], a[f], tiles + j * (X_BYTES / 16) + 2 * f);
         }
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         // The step before is done: its stage may be filled anew.
         asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-        if (lane == 0 && i) barrier_arrive(empty + 8 * ((i - 1) % STAGES));
+        if (lane == 0 && !first) barrier_arrive(empty + 8 * before);
+        before = stage;
+        if (++stage == STAGES) stage = 0, phase ^= 1;
     };
-    unsigned even[4][4], odd[4][4];
-    int i = 0;
-    for (; i + 1 < end - begin; i += 2) {
-        do_step(i, even);
-        do_step(i + 1, odd);
+    Held<T> held[AHEAD] = {};
+#pragma unroll
+    for (int d = 0; d < AHEAD; ++d) ask(begin + d, held[d]);
+    unsigned a[2][4][4];
+    int step = begin;
+    for (; step + AHEAD <= end; step += AHEAD) {
+#pragma unroll
+        for (int d = 0; d < AHEAD; ++d) {
+            multiply(step + d == begin, held[d], a[d % 2]);
+            ask(step + d + AHEAD, held[d]);
+        }
     }
-    if (i < end - begin) do_step(i, even);
+#pragma unroll
+    for (int d = 0; d < AHEAD; ++d) {
+        if (step + d < end) multiply(step + d == begin, held[d], a[d % 2]);
+    }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 
     // All stages are used up: their room holds the sums, a token's side by side.

@@ -75,8 +75,7 @@ class Hopper(NamedTuple):
 
     @property
     def _stage(self) -> int:
-        scales = 4 * self.rows * 3
-        return kw.cdiv(self.token_tiles * 8192 + self.rows * 32 + scales, 1024) * 1024
+        return self.token_tiles * 8192
 
 
 Plan = Few | Many | Hopper
@@ -168,7 +167,7 @@ def _launch_few(
     grid = words.shape[0], kw.cdiv(tokens, 8 * plan.token_tiles)
     kernel[grid, 32 * plan.warps](
         words, scales, zeros, x, bias, out, tokens, rows, columns, scales.shape[1],
-        group_size // 64,
+        group_size // (64 * steps),
     )  # fmt: skip
 
 

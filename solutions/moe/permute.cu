@@ -13,6 +13,7 @@
 namespace cg = cooperative_groups;
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;
+constexpr int BLOCKS = 6;  // of an SM: for eight, two kernels would spill
 constexpr int FILLERS =
     16;  // warps that write zeros behind an expert's last row
 
@@ -157,7 +158,7 @@ __device__ void fill_behind(int filler, T* out, const int* begins,
 // out[rows[token][j]] = x[token], times weights[token][j] if there are some; zeros
 // behind each expert's last row.
 template <typename T, typename W, int WIDTH>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, BLOCKS)
     send(const T* x, const int* rows, const W* weights, const int* begins,
          const int* ends, T* out, int tokens, int k, int columns,
          int experts, int round, int height) {
@@ -220,7 +221,7 @@ __device__ W summed(W value) {
 
 // slopes[token][j] = sum over columns of grad[token] y[rows[token][j]].
 template <typename T, typename W, int WIDTH>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, BLOCKS)
     weigh(const T* grad, const T* y, const int* rows, W* slopes,
           int tokens, int k, int columns, int height) {
     const int lane = threadIdx.x % 32;

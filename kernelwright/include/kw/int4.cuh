@@ -15,24 +15,28 @@
 
 namespace kw {
 
+// FIRST: the bits of 2^n, twice.
+template <typename Two, unsigned FIRST>
+struct Int4Of {
+    using Pair = Two;
+    static constexpr unsigned ONES = FIRST;
+
+    static __device__ Pair zero(unsigned code) {
+        const unsigned bits = FIRST | code * 0x10001u;
+        return reinterpret_cast<const Pair&>(bits);
+    }
+};
+
 template <typename T>
 struct Int4;
 
 template <>
-struct Int4<__half> {
-    using Pair = __half2;
-    static constexpr unsigned ONES = 0x64006400;  // 1024, twice
-
-    static __device__ Pair zero(int code) { return twice(1024.0f + code); }
+struct Int4<__half> : Int4Of<__half2, 0x64006400> {  // 1024
     static __device__ Pair twice(float x) { return __float2half2_rn(x); }
 };
 
 template <>
-struct Int4<__nv_bfloat16> {
-    using Pair = __nv_bfloat162;
-    static constexpr unsigned ONES = 0x43004300;  // 128, twice
-
-    static __device__ Pair zero(int code) { return twice(128.0f + code); }
+struct Int4<__nv_bfloat16> : Int4Of<__nv_bfloat162, 0x43004300> {  // 128
     static __device__ Pair twice(float x) { return __float2bfloat162_rn(x); }
 };
 
