@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterator
 
 import pytest
+from edited import graded
 
 from autograder.authoring.regions import cell_source
 from autograder.exercise import Exercise
 from autograder.exercises.int4 import EXERCISES
 from autograder.judge import Judge
-from autograder.submission import Cells
 
 BY_ID = {exercise.id: exercise for exercise in EXERCISES}
 GEMV, GEMM, FILE = (BY_ID[n] for n in ("int4_gemv", "int4_gemm", "mmap_weights"))
@@ -21,19 +21,6 @@ GEMV, GEMM, FILE = (BY_ID[n] for n in ("int4_gemv", "int4_gemm", "mmap_weights")
 def judge() -> Iterator[Judge]:
     with Judge(seed=5, device="cpu") as made:
         yield made
-
-
-def graded(judge: Judge, exercise: Exercise, *edits: tuple[str, str]) -> str:
-    """Return the first gate that rejects an edited answer, and what it says; or ''."""
-    cell = cell_source(exercise, solved=True)
-    for old, new in edits:
-        assert cell.count(old) == 1, old
-        cell = cell.replace(old, new)
-    result = judge.grade(exercise, Cells({exercise.id: cell}))
-    fine = ("passed", "not measured", "not checked")
-    bad = [gate for gate in result.gates if gate.status not in fine]
-    assert bad or result.earned == result.possible > 0
-    return f"{bad[0].name}: {bad[0].status}, {bad[0].message}" if bad else ""
 
 
 def body(exercise: Exercise, after: str, new: str) -> tuple[str, str]:

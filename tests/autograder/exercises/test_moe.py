@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from edited import graded
 
 from autograder.authoring.regions import cell_source
 from autograder.exercises import all_exercises
 from autograder.judge import Judge
-from autograder.submission import Cells
 
 GEMM = all_exercises()["grouped_gemm"]
 CELL = cell_source(GEMM, solved=True)
@@ -24,19 +24,6 @@ LAUNCH = CELL[CELL.index("    M, N, K = 128") : CELL.index("    return out")]
 def judge() -> Iterator[Judge]:
     with Judge(seed=5, device="cpu") as made:
         yield made
-
-
-def graded(judge: Judge, *edits: tuple[str, str]) -> str:
-    """Return the first gate that rejects an edited answer, and what it says; or ''."""
-    cell = CELL
-    for old, new in edits:
-        assert cell.count(old) == 1, old
-        cell = cell.replace(old, new)
-    result = judge.grade(GEMM, Cells({GEMM.id: cell}))
-    fine = ("passed", "not measured", "not checked")
-    bad = [gate for gate in result.gates if gate.status not in fine]
-    assert bad or result.earned == result.possible > 0
-    return f"{bad[0].name}: {bad[0].status}, {bad[0].message}" if bad else ""
 
 
 # All offsets at once; the tiles before each expert's, and how many lie at or below.
@@ -103,7 +90,7 @@ FROM_LIST = """\
     ids=["at once", "by expert", "tall tiles", "low tiles"],
 )
 def test_a_tile_may_be_found_in_other_ways(judge, edits):
-    assert graded(judge, *edits) == ""
+    assert graded(judge, GEMM, *edits) == ""
 
 
 # Each tile of the rows by every expert's matrix, of which one is kept.
@@ -145,4 +132,4 @@ BY_THE_HOST = """\
     ids=["all matrices", "a launch an expert", "a list by torch"],
 )
 def test_what_does_too_much_is_told_so(judge, edits, told):
-    assert told in graded(judge, *edits)
+    assert told in graded(judge, GEMM, *edits)

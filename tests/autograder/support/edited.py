@@ -1,0 +1,21 @@
+"""An exercise's right answer with edits, and what rejects it."""
+
+from __future__ import annotations
+
+from autograder.authoring.regions import cell_source
+from autograder.exercise import Exercise
+from autograder.judge import Judge
+from autograder.submission import Cells
+
+
+def graded(judge: Judge, exercise: Exercise, *edits: tuple[str, str]) -> str:
+    """Return the first gate that rejects an edited answer, and what it says; or ''."""
+    cell = cell_source(exercise, solved=True)
+    for old, new in edits:
+        assert cell.count(old) == 1, old
+        cell = cell.replace(old, new)
+    result = judge.grade(exercise, Cells({exercise.id: cell}))
+    fine = ("passed", "not measured", "not checked")
+    bad = [gate for gate in result.gates if gate.status not in fine]
+    assert bad or result.earned == result.possible > 0
+    return f"{bad[0].name}: {bad[0].status}, {bad[0].message}" if bad else ""
