@@ -8,7 +8,9 @@ The peer of a layer is what torch has for it today: softmax and topk, a sort,
 ``torch._grouped_mm`` twice, and an addition by index; eager or compiled, the better.
 FLOPs are those of the experts' products alone. Routing, permutation and combination are
 held against a copy of the bytes that they must move, and the prefix sum against the
-better of CuPy's, which copies before it calls CUB, and torch's.
+better of CuPy's, which copies before it calls CUB, and torch's. The ladder's ragged
+product is timed in fp16, beside a loop of products and ``torch._grouped_mm``, whose
+fast kernels take bf16 alone.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +26,15 @@ import torch.nn.functional as F
 
 from benchmarks import _command, _peers
 from benchmarks._candidates import Candidate, Row
-from solutions.moe import moe_mlp, permute, prefix_sum, route, unpermute
+from solutions.moe import (
+    grouped_gemm,
+    moe_mlp,
+    permute,
+    prefix_sum,
+    route,
+    unpermute,
+)
+from solutions.moe import ragged_gemm as ladder
 
 DTYPE = torch.bfloat16
 ROUNDS, SECONDS = 5, 0.1
@@ -96,6 +107,7 @@ def groups() -> Iterator[Iterator[Candidate]]:
         yield layer(sizes, there_and_back=True)
     yield from map(around, LAYERS)
     yield scans()
+    yield rungs(LAYERS[0])
 
 
 def ours(x: Any, router: Any, gate_up: Any, down: Any, k: int) -> torch.Tensor:
@@ -158,6 +170,14 @@ def check_values(device: str) -> None:
     numbers = torch.randint(-9, 9, (n,), dtype=torch.int32, device=device)
     assert torch.equal(prefix_sum(numbers), numbers.cumsum(0).to(torch.int32))
     print(f"right on {device}: prefix_sum")
+    x, weights, offsets, places = ragged(
+        SMALL if device == "cpu" else LAYERS[0], device
+    )
+    wanted = torch.cat(by_a_loop(x.double(), weights.double(), places))
+    got = ladder.grouped_gemm(x, weights, offsets)
+    error = float((got - wanted).abs().max() / wanted.abs().max())
+    assert error < 2 * torch.finfo(got.dtype).eps, ("ragged_gemm", error)
+    print(f"right on {device}: ragged_gemm, off by {error:.1e} of the largest")
 
 
 def layer(sizes: Sizes, there_and_back: bool) -> Iterator[Candidate]:
@@ -218,6 +238,50 @@ def scans() -> Iterator[Candidate]:
         yield Candidate(
             name, f"{label}, {NUMBERS:,} numbers", function, (x,), 2 * x.nbytes,
             "int32", peers=("prefix_sum_cub", "prefix_sum_torch"),
+        )  # fmt: skip
+
+
+def ragged(sizes: Sizes, device: str) -> tuple[Any, ...]:
+    """Draw rows, experts' first matrices, and where rows end, on the host too."""
+    tokens, experts, d_model, d_ff, k = sizes
+    # The most popular one has three times the rows of the least.
+    shares = torch.linspace(0.5, 1.5, experts, device="cpu").roll(experts // 3)
+    ends = (shares.cumsum(0) / shares.sum() * tokens * k).round().int()
+    x = torch.randn(tokens * k, d_model, device=device).half()
+    weights = torch.randn(experts, d_model, 2 * d_ff, device=device)
+    weights = (weights * d_model**-0.5).half()
+    bounds = [0, *ends.tolist()]
+    return x, weights, ends.to(device=device), [*pairwise(bounds)]
+
+
+def by_a_loop(x: Any, weights: Any, places: list[tuple[int, int]]) -> list[Any]:
+    """Multiply expert by expert; the host was told before how many rows each has."""
+    return [
+        x[begin:end] @ weight
+        for (begin, end), weight in zip(places, weights, strict=True)
+    ]
+
+
+def rungs(sizes: Sizes) -> Iterator[Candidate]:
+    """Name ragged products: a loop, torch's, the ladder's and the package's."""
+    x, weights, offsets, places = ragged(sizes, "cuda")
+    bf16 = (x.to(DTYPE), weights.to(DTYPE))
+    versions: tuple[tuple[str, str, Callable[..., Any], tuple[Any, ...]], ...] = (
+        ("loop", "a loop of products", by_a_loop, (x, weights, places)),
+        (
+            "torch",
+            "torch._grouped_mm, bf16",
+            lambda x, w, offsets: torch._grouped_mm(x, w, offs=offsets),
+            (*bf16, offsets),
+        ),
+        ("ladder", "ragged_gemm.py", ladder.grouped_gemm, (x, weights, offsets)),
+        ("ours", "`grouped_gemm`", grouped_gemm, (x, weights, offsets)),
+    )
+    for name, label, function, given in versions:
+        yield Candidate(
+            f"ragged_{name}", f"{label}, {sizes.experts} experts", function, given,
+            dtype="bfloat16" if name == "torch" else "float16",
+            flops=2.0 * x.numel() * weights.shape[2], peers=("ragged_torch",),
         )  # fmt: skip
 
 

@@ -73,7 +73,8 @@ class Draws:
     ) -> tuple[Outputs, Outputs]:
         want = self._exercise.reference(arguments)
         scale = self._exercise.tolerance.scale
-        scales = want if scale is None else scale(arguments)
+        # What has no scale of its own is held against its values.
+        scales = want if scale is None else {**want, **scale(arguments)}
         if any(value.device.type != self._device for value in want.values()):
             return self._moved(want), self._moved(scales)
         return want, scales

@@ -229,6 +229,10 @@ def _epilogue(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(bench, name, lambda *_: None)
 
 
+def _moe(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(bench.ladder, "grouped_gemm", lambda *_: None)
+
+
 def _profiling(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
     for name in ("_clock", "_event_ms", "_queued_ms"):
         patch.setattr(bench, name, lambda *_, **__: 1.0)
@@ -266,6 +270,7 @@ PREPARED: dict[str, Callable[[ModuleType, pytest.MonkeyPatch], None]] = {
     "epilogue": _epilogue,
     "layernorm": _layernorm,
     "matmul": _matmul,
+    "moe": _moe,
     "reduction": _reduction,
     "softmax": _softmax,
     "fusion": _fusion,

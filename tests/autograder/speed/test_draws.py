@@ -169,3 +169,14 @@ def test_the_courses_exercises_have_what_a_hearing_needs(name):
     most = PEER_MOVES.get(name, 1)
     assert values == sorted(values) and values[0] > 0 and values[-1] <= most
     assert exercise.entry == "function" or exercise.language == "cuda"
+
+
+def test_an_output_without_a_scale_is_held_against_its_values() -> None:
+    def reference(arguments):
+        return {"out": arguments["x"].double() * 2, "kept": torch.tensor([4])}
+
+    exercise = toy(plain, reference, lambda a: {"out": torch.ones(N)})
+    draws = Draws(exercise, seed=3, device="cpu")
+    want, scale = draws.expected(draws.problem(0, 0))
+    assert scale.keys() == want.keys()
+    assert int(scale["kept"]) == 4
