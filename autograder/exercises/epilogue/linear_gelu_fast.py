@@ -103,7 +103,7 @@ LINEAR_GELU_FAST = Exercise(
         bytes_moved=_bytes,
         flops=lambda case: 2 * case.sizes["m"] * case.sizes["n"] * case.sizes["k"],
         unit="half",
-        bands={"bronze": 0.50, "silver": 0.75, "gold": 0.90},
+        bands={"bronze": 0.50, "silver": 0.70, "gold": 0.85},
     ),
     prelude=PRELUDE,
     shares={"correct": 0.4, "counts": 0.2, "speed": 0.4},

@@ -112,6 +112,6 @@ GELU_DROPOUT = Exercise(
     counted=2,
     structure=(sixteen_bytes(IN_DOUBLE),),
     speed=timed(
-        dropout_case(TIMED, 10), {"bronze": 0.45, "silver": 0.60, "gold": 0.75}
+        dropout_case(TIMED, 10), {"bronze": 0.40, "silver": 0.53, "gold": 0.65}
     ),
 )
