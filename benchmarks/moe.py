@@ -70,6 +70,11 @@ class Sizes(NamedTuple):
         return f"moe_{self.tokens}_{self.experts}"
 
     @property
+    def title(self) -> str:
+        """As a table names them."""
+        return f"{self.tokens:,} tokens, {self.experts} experts"
+
+    @property
     def flops(self) -> float:
         """Of the experts' products, one way."""
         return 6.0 * self.tokens * self.k * self.d_model * self.d_ff
@@ -200,7 +205,8 @@ def layer(sizes: Sizes, there_and_back: bool) -> Iterator[Candidate]:
         if there_and_back:
             run, arguments = both(function), ()
         yield Candidate(
-            f"{name}{suffix}", f"{name}, {label}", run, arguments, dtype="bfloat16",
+            f"{name}{suffix}", f"{sizes.title}, {label}", run, arguments,
+            dtype="bfloat16",
             flops=sizes.flops * (3 if there_and_back else 1), peers=(f"{name}_eager",),
         )  # fmt: skip
 
@@ -219,7 +225,7 @@ def around(sizes: Sizes) -> Iterator[Candidate]:
     copied = torch.empty(nbytes // 2, dtype=torch.uint8, device="cuda")
     yield _peers.copy_of(copied, f"copy_{sizes.tokens}")
     yield Candidate(
-        f"around_{sizes.name}", f"{sizes.name}: route, permute, unpermute", moved,
+        f"around_{sizes.name}", f"{sizes.title}: route, permute, unpermute", moved,
         (x, logits), nbytes, "bfloat16",
     )  # fmt: skip
 
