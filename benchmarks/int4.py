@@ -27,7 +27,17 @@ TOKENS = (1, 8, 16, 32, 64, 128, 256)
 ROUNDS, SECONDS = 5, 0.05
 
 # Lowest ratio to the peer that is no regression, by device.
-FLOORS: dict[str, dict[str, float]] = {}
+FLOORS: dict[str, dict[str, float]] = {
+    "nvidia-h200": {
+        "w4a16_1": 1.45,
+        "w4a16_8": 2.15,
+        "w4a16_16": 1.45,
+        "w4a16_32": 1.03,
+        "w4a16_64": 1.05,
+        "w4a16_128": 0.85,
+        "w4a16_256": 0.72,
+    }
+}
 
 
 def main() -> int:
