@@ -221,6 +221,19 @@ def test_what_the_interpreter_gets_wrong_is_said() -> None:
     assert "a GPU rounds to the nearest" in note
 
 
+def test_an_autotuned_kernel_takes_its_first_configuration() -> None:
+    triton = pytest.importorskip("triton")
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 32, 16)]
+    tuned = triton.autotune(configs, key=["n"])(kernels.twice)
+    x, out = torch.randn(100), torch.empty(100)
+    report = kw.trace_triton(tuned)[lambda of: (kw.cdiv(100, of["BLOCK"]),)](
+        x, out, 100
+    )
+    assert [launch.grid for launch in report.launches] == [(2, 1, 1)]
+    assert tuned.configs == configs
+    assert not tuned.cache
+
+
 def test_nothing_is_left_behind() -> None:
     import triton.language as tl
     from triton.runtime import interpreter, jit
