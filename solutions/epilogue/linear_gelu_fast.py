@@ -24,8 +24,14 @@ def tries():
     return found
 
 
+def worth_timing(found, sizes, **_):
+    """Return all tries for large products, and the first for small ones."""
+    large = sizes["m"] * sizes["n"] >= 2**20
+    return found if large else found[:1]
+
+
 def tuned(kernel):
-    """Time all tries for each size; the interpreter takes the first."""
+    """Time tries for each size; the interpreter takes the first."""
     found = tries()
     for one in found:
         for size in (*one.kwargs.values(), one.num_warps):
@@ -33,7 +39,9 @@ def tuned(kernel):
                 raise ValueError(f"{size} in tries(): wanted powers of two")
     if triton.knobs.runtime.interpret:
         found = found[:1]
-    return triton.autotune(found, key=["m", "n", "k"])(kernel)
+    return triton.autotune(
+        found, key=["m", "n", "k"],
+        prune_configs_by={"early_config_prune": worth_timing})(kernel)
 
 
 @tuned

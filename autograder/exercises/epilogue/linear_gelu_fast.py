@@ -59,8 +59,8 @@ LINEAR_GELU_FAST = Exercise(
         "(Triton's interpreter cannot multiply bf16, so nothing here asks for it.)",
         "Sums, bias and GELU (the one with erf) in fp32; each element is stored once.",
         "Tiles, warps, stages and the programs' order are yours to choose. `tuned` has "
-        "`triton.autotune` time what `tries` returns; without a GPU it takes the "
-        "first.",
+        "`triton.autotune` time what `tries` returns, for large products on a GPU; "
+        "for others it takes the first.",
     ),
     problem=_problem,
     reference=linear_gelu,
