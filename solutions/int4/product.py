@@ -55,18 +55,20 @@ class Hopper(NamedTuple):
     """A launch of ``many_hopper.cu``.
 
     Args:
-        token_tiles: of 64 tokens, of a block; 1 to 4.
+        token_tiles: of 64 tokens, of a block; 1 or 2.
         splits: blocks that share the columns; 1, 2, 4 or 8.
+        groups: that a stage's 128 columns are of; 1, 2, 4 or 8.
     """
 
     token_tiles: int
     splits: int
-    rows: int = 8 * ROWS
+    groups: int = 1
+    rows: int = 16 * ROWS
 
     @property
     def stages(self) -> int:
-        """Steps of 64 columns that shared memory holds."""
-        return min(12, _STAGES_BYTES // self._stage)
+        """Stages of 128 columns that shared memory holds."""
+        return min(8, _STAGES_BYTES // self._stage)
 
     @property
     def shared(self) -> int:
@@ -75,7 +77,8 @@ class Hopper(NamedTuple):
 
     @property
     def _stage(self) -> int:
-        return self.token_tiles * 8192
+        x, words = self.token_tiles * 64 * 128 * 2, self.rows * 128 // 2
+        return kw.cdiv(x + words + self.groups * self.rows * 3, 1024) * 1024
 
 
 Plan = Few | Many | Hopper
@@ -96,10 +99,10 @@ def plan_for(
     if tokens <= 16 and group_size % 64 == 0:
         return Few(1 if tokens <= 8 else 2)
     steps = kw.cdiv(columns, 64)
-    if hopper:
-        plan = Hopper(min(4, kw.cdiv(tokens, 64)), 1)
+    if hopper and (group_size % 128 == 0 or 128 % group_size == 0):
+        plan = Hopper(min(2, kw.cdiv(tokens, 64)), 1, kw.cdiv(128, group_size))
         blocks = kw.cdiv(rows, plan.rows) * kw.cdiv(tokens, 64 * plan.token_tiles)
-        # A part of fewer than eight steps hardly fills the stages.
+        # A part of fewer than four stages hardly fills them.
         most = max(1, min(8, _HOPPER_SMS // blocks, steps // 8))
         return plan._replace(splits=1 << most.bit_length() - 1)
     tiles = next(n for n in (1, 2, 4, 8) if tokens <= 8 * n or n == 8)
@@ -205,14 +208,14 @@ def _launch_hopper(
 ) -> None:
     tokens, columns = x.shape
     words, scales, zeros, rows, _, group_size = packed
-    across, down = kw.cdiv(columns, 64), kw.cdiv(tokens, 64)
+    across, down = 2 * kw.cdiv(columns, 128), kw.cdiv(tokens, 64)
     tiles = x.new_empty(down * across * 64 * 64)
     arrange = _kernel("many_hopper.cu", "arrange", x.device.type)
     arrange[kw.cdiv(down * 64 * across * 8, 256), 256](x, tiles, tokens, columns)
     kernel = _kernel(
         "many_hopper.cu",
         f"int4_many_hopper<{_C_TYPES[x.dtype]}, {plan.token_tiles}, {plan.splits}, "
-        f"{plan.stages}>",
+        f"{plan.stages}, {plan.groups}>",
         x.device.type,
     )
     grid = kw.cdiv(rows, plan.rows), kw.cdiv(down, plan.token_tiles), plan.splits

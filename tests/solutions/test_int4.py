@@ -188,8 +188,14 @@ def plans() -> Iterator[product.Plan]:
     for tiles, splits in ((1, 1), (2, 3), (4, 1), (8, 2)):
         yield product.Many(tiles, splits)
     yield product.Many(2, 2, warps=2, row_tiles=1, stages=2)
-    for tiles, splits in ((1, 1), (1, 8), (2, 2), (3, 1), (4, 2)):
-        yield product.Hopper(tiles, splits)
+    for tiles, splits, groups in (
+        (1, 1, 1),
+        (1, 8, 2),
+        (2, 2, 1),
+        (2, 1, 8),
+        (2, 4, 4),
+    ):
+        yield product.Hopper(tiles, splits, groups)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -201,9 +207,10 @@ def test_every_plan_is_right(
     if hopper and (device == "cpu" or torch.cuda.get_device_capability() != (9, 0)):
         pytest.skip("only Hopper has wgmma")
     monkeypatch.setattr(product, "plan_for", lambda *_: plan)
-    tokens, rows, columns = 75 if hopper else 19, 150, 456
+    tokens, rows, columns = (140, 390, 712) if hopper else (19, 150, 456)
     weight = torch.randn(rows, columns, device=device).to(dtype)
-    given = quantize(weight, 64, symmetric=False)
+    group_size = 128 // plan.groups if hopper else 64
+    given = quantize(weight, group_size, symmetric=False)
     x = torch.randn(tokens, columns, device=device).to(dtype)
     bias = torch.randn(rows, device=device).to(dtype)
     assert product._fits(x, pack(given))
@@ -219,9 +226,11 @@ def test_a_plan_splits_columns_where_rows_are_few() -> None:
     assert product.plan_for(64, 8192, 8192, 128) == product.Many(8, 4)
     assert product.plan_for(256, 8192, 8192, 128) == product.Many(8, 1)
     assert product.plan_for(64, 128, 64, 64) == product.Many(8, 1)
-    assert product.plan_for(64, 8192, 8192, 32, True) == product.Hopper(1, 2)
-    assert product.plan_for(256, 8192, 8192, 128, True) == product.Hopper(4, 2)
-    assert product.plan_for(256, 100, 256, 128, True) == product.Hopper(4, 1)
+    assert product.plan_for(64, 8192, 8192, 32, True) == product.Hopper(1, 4, 4)
+    assert product.plan_for(256, 8192, 8192, 128, True) == product.Hopper(2, 2)
+    assert product.plan_for(256, 100, 256, 256, True) == product.Hopper(2, 1)
+    # A stage's columns would begin and end within groups.
+    assert product.plan_for(64, 8192, 8192, 48, True) == product.Many(8, 4)
 
 
 def test_scales_of_another_dtype(device: str) -> None:
