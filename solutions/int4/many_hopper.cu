@@ -2,13 +2,12 @@
 //
 // The weight is the left operand of wgmma, from registers; the right operand, x, comes
 // from shared memory, in the order of the fragments' columns, into which `arrange`
-// brings it beforehand. All that a stage of 128 columns needs, words, scales, zeros and
-// x, is contiguous: one warp asks for it by bulk copies several stages ahead, while
-// eight warps widen codes and multiply. Their own loads cannot reach that far: a warp
-// has six scoreboards to wait by. A block has 256 rows, so that x, which every block
-// reads from L2, is read half as often as the words. Where rows and tokens make too few
-// blocks, a cluster of blocks shares the columns, and adds its sums through shared
-// memory, always in one order.
+// brings it beforehand. All that a stage needs, words, scales, zeros and x, is
+// contiguous: four warps ask for it by bulk copies several stages ahead (one alone is too
+// slow at it), while sixteen widen codes and multiply. Their own loads cannot reach that
+// far: a warp has six scoreboards to wait by. Where rows and tokens make too few blocks,
+// a cluster of blocks shares the columns, and adds its sums through shared memory, always
+// in one order.
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -18,10 +17,10 @@ namespace cg = cooperative_groups;
 
 constexpr int STEP = 64;  // columns, and tokens of a tile of x
 constexpr int X_BYTES = STEP * STEP * 2;
-constexpr int STEPS = 2, LONG = STEP * STEPS;  // of a stage
-constexpr int WARPS = 8, DOWN = 2;         // that multiply; tiles of each
-constexpr int ROWS = 16 * WARPS * DOWN;    // of a block
-constexpr int THREADS = 32 * (WARPS + 4);  // and those that copy
+constexpr int PAD =
+    4;  // steps: arranged columns are whole stages of any size
+constexpr int ROWS =
+    128;  // of a block: two groups of four warps have 64 each
 constexpr int WORD_BYTES = 512;  // of 16 rows in a step: a warp's loads
 
 // Two numbers of 16 bits, of whatever type, and eight.
@@ -38,7 +37,7 @@ struct alignas(16) Eight {
 // of 128 bytes wants it.
 extern "C" __global__ void arrange(const Two* x, Eight* tiles, int tokens,
                                    int columns) {
-    const int across = (columns + LONG - 1) / LONG * STEPS;
+    const int across = (columns + PAD * STEP - 1) / (PAD * STEP) * PAD;
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const int c = i % 8, step = i / 8 % across, token = i / 8 / across;
     if (token >= (tokens + STEP - 1) / STEP * STEP) return;
@@ -131,16 +130,31 @@ __device__ void wgmma(float (&d)[32], const unsigned (&a)[4],
     }
 }
 
+// How a block divides a stage of columns.
+template <int TILES>
+struct Stage {
+    // For few tokens, widening takes as long as multiplying: twice as many warps do it,
+    // each of half the steps. For more, a warp's sums need the registers.
+    static constexpr int ACROSS = TILES == 1 ? 2 : 1, UNITS = 2;
+    static constexpr int STEPS = UNITS * ACROSS, LONG = STEP * STEPS;
+    static constexpr int WARPS = 8 * ACROSS;  // that multiply
+    static constexpr int THREADS =
+        32 * (WARPS + 4);  // and those that copy
+};
+
 // TILES: of 64 tokens, of a block. SPLITS: blocks of a cluster. GROUPS: that a stage's
 // columns are of.
 template <typename T, int TILES, int SPLITS, int STAGES, int GROUPS>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
     __cluster_dims__(1, 1, SPLITS)
         int4_many_hopper(const uint4* words, const T* scales,
                          const unsigned char* zeros, const Eight* x,
                          const T* bias, T* out, int tokens, int rows,
                          int columns, int pitch, int group_size) {
     using Pair = typename kw::Int4<T>::Pair;
+    using Of = Stage<TILES>;
+    constexpr int ACROSS = Of::ACROSS, STEPS = Of::STEPS, LONG = Of::LONG,
+                  WARPS = Of::WARPS;
     // A stage has x, then words, scales and zeros; swizzled tiles begin at multiples
     // of 1,024 bytes.
     constexpr int WORDS_AT = TILES * STEPS * X_BYTES;
@@ -151,7 +165,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ unsigned char room[];
     __shared__ unsigned long long barriers[2 * STAGES];
     unsigned char* stages = room + (1024 - address_of(room) % 1024) % 1024;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    // Known to be the same in all lanes, so that descriptors stay in uniform registers.
+    const int lane = threadIdx.x % 32,
+              warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     const int longs = (columns + LONG - 1) / LONG;
     const int begin = longs * static_cast<int>(blockIdx.z) / SPLITS;
     const int end = longs * static_cast<int>(blockIdx.z + 1) / SPLITS;
@@ -166,20 +182,27 @@ __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
 
     if (warp >= WARPS) {
-        // Registers are given in groups of four warps; one of these copies.
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (warp > WARPS) return;
+        // Registers are given in groups of four warps.
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         const int across = (columns + STEP - 1) / STEP;
-        const int tiles_down = (rows + 15) / 16;
-        const int top = blockIdx.x * (ROWS / 16),
-                  first = TILES * blockIdx.y;
+        const int padded = (across + PAD - 1) / PAD * PAD;
+        const int first = TILES * blockIdx.y, one = warp - WARPS;
+        const int from_row = ROWS * static_cast<int>(blockIdx.x);
         // Behind the last row and token nothing is copied: what lies there counts for
         // numbers that nobody stores.
-        const int down = min(ROWS / 16, tiles_down - top);
+        const int down = min(ROWS / 16, (rows - from_row + 15) / 16);
         const int tiles = min(TILES, (tokens + STEP - 1) / STEP - first);
-        const int wide =
-            min(ROWS, pitch - ROWS * static_cast<int>(blockIdx.x));
+        const int wide = min(ROWS, pitch - from_row);
         const int all_groups = (columns + group_size - 1) / group_size;
+        // Of its row tiles' words, each warp copies a quarter, a lane one tile's.
+        const int tile = 2 * one + lane;
+        const bool copies_words = lane < 2 && tile < down;
+        words +=
+            static_cast<long long>(from_row / 16 + tile) * across * 32;
+        // The first warp copies x too, the second scales and zeros.
+        const bool copies_x = one == 0 && lane >= 8 && lane < 8 + tiles;
+        x += static_cast<long long>(first + lane - 8) * padded *
+             (X_BYTES / 16);
         int stage = 0, phase = 1;
         for (int i = begin; i < end; ++i) {
             const unsigned there = full + 8 * stage;
@@ -188,28 +211,23 @@ __global__ void __launch_bounds__(THREADS, 1)
             const int group = i * LONG / group_size;
             const int groups = min(GROUPS, all_groups - group);
             barrier_wait(empty + 8 * stage, phase);
-            if (lane == 0)
+            if (threadIdx.x == 32 * WARPS)
                 barrier_expect(there, tiles * STEPS * X_BYTES +
                                           down * steps * WORD_BYTES +
                                           groups * wide * 3);
-            __syncwarp();
-            if (lane < down) {
-                const long long tile =
-                    static_cast<long long>(top + lane) * across;
-                copy_bulk(to + WORDS_AT + lane * STEPS * WORD_BYTES,
-                          words + (tile + STEPS * i) * 32,
-                          steps * WORD_BYTES, there);
-            } else if (lane >= 16 && lane < 16 + tiles) {
-                const long long tile =
-                    static_cast<long long>(first + lane - 16) * longs + i;
-                copy_bulk(to + (lane - 16) * STEPS * X_BYTES,
-                          x + tile * (STEPS * X_BYTES / 16),
-                          STEPS * X_BYTES, there);
-            } else if (lane >= 24 && lane < 24 + groups) {
-                const int k = lane - 24;
+            if (copies_words) {
+                copy_bulk(to + WORDS_AT + tile * STEPS * WORD_BYTES,
+                          words + STEPS * i * 32, steps * WORD_BYTES,
+                          there);
+            } else if (copies_x) {
+                copy_bulk(
+                    to + (lane - 8) * STEPS * X_BYTES,
+                    x + static_cast<long long>(STEPS * i) * (X_BYTES / 16),
+                    STEPS * X_BYTES, there);
+            } else if (one == 1 && lane >= 16 && lane < 16 + groups) {
+                const int k = lane - 16;
                 const long long from =
-                    static_cast<long long>(group + k) * pitch +
-                    ROWS * static_cast<int>(blockIdx.x);
+                    static_cast<long long>(group + k) * pitch + from_row;
                 copy_bulk(to + SCALES_AT + k * ROWS * 2, scales + from,
                           2 * wide, there);
                 copy_bulk(to + ZEROS_AT + k * ROWS, zeros + from, wide,
@@ -220,65 +238,58 @@ __global__ void __launch_bounds__(THREADS, 1)
         return;
     }
 
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    if constexpr (ACROSS == 2)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 120;");
+    else
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     const int g = lane / 4, t = lane % 4;
-    // Of 64 rows that four warps multiply at once, a warp has 16.
-    auto row_of = [&](int r) {
-        return 64 * (DOWN * (warp / 4) + r) + 16 * (warp % 4);
-    };
-    float sum[DOWN][TILES][32] = {};
-    unsigned a[2][4][4];
-    int stage = 0, phase = 0, before = 0;
+    const int part = warp / 8;        // of a stage's steps
+    const int own = 16 * (warp % 8);  // first row
+    float sum[TILES][32] = {};
+    unsigned a[Of::UNITS][4][4];
     // Zeros are written before the first product, as far as ptxas is concerned: else it
     // waits for every single one.
 #pragma unroll
-    for (int r = 0; r < DOWN; ++r)
+    for (int j = 0; j < TILES; ++j) {
 #pragma unroll
-        for (int j = 0; j < TILES; ++j)
-#pragma unroll
-            for (int i = 0; i < 32; ++i)
-                asm volatile("" : "+f"(sum[r][j][i]));
+        for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(sum[j][i]));
+    }
+    int stage = 0, phase = 0, before = 0;
     for (int i = begin; i < end; ++i) {
         const unsigned char* here = stages + stage * STAGE;
         const T* of_scales = reinterpret_cast<const T*>(here + SCALES_AT);
-        const unsigned tiles = address_of(here);
+        const unsigned tiles = address_of(stages) + stage * STAGE;
         barrier_wait(full + 8 * stage, phase);
-        uint4 found[STEPS * DOWN];
 #pragma unroll
-        for (int u = 0; u < STEPS * DOWN; ++u)
-            found[u] = *reinterpret_cast<const uint4*>(
-                here + WORDS_AT +
-                row_of(u % DOWN) / 16 * STEPS * WORD_BYTES +
-                u / DOWN * WORD_BYTES + 16 * lane);
-        Pair zero[DOWN][2], scale[DOWN][2];
-#pragma unroll
-        for (int u = 0; u < STEPS * DOWN; ++u) {
-            const int s = u / DOWN, r = u % DOWN;
+        for (int u = 0; u < Of::UNITS; ++u) {
+            const int s = u * ACROSS + part;
+            const uint4 found = *reinterpret_cast<const uint4*>(
+                here + WORDS_AT + (own / 16 * STEPS + s) * WORD_BYTES +
+                16 * lane);
             // A lane's sixteen columns of a step are of one group.
-            if (s == 0 || GROUPS > 1) {
-                const int group =
-                    min((STEP * s + 16 * t) * GROUPS / LONG,
-                        (columns - 1 - i * LONG) * GROUPS / LONG);
+            const int group =
+                min(GROUPS <= STEPS ? s * GROUPS / STEPS
+                                    : (STEP * s + 16 * t) * GROUPS / LONG,
+                    (columns - 1 - i * LONG) * GROUPS / LONG);
+            Pair zero[2], scale[2];
 #pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                    const int at = group * ROWS + row_of(r) + g + 8 * h;
-                    zero[r][h] = kw::Int4<T>::zero(here[ZEROS_AT + at]);
-                    scale[r][h] = kw::Int4<T>::twice(
-                        static_cast<float>(of_scales[at]));
-                }
+            for (int h = 0; h < 2; ++h) {
+                const int at = group * ROWS + own + g + 8 * h;
+                zero[h] = kw::Int4<T>::zero(here[ZEROS_AT + at]);
+                scale[h] =
+                    kw::Int4<T>::twice(static_cast<float>(of_scales[at]));
             }
-            auto& mine = a[u % 2];
-            kw::widen<T>(found[u].x, zero[r], scale[r], mine[0]);
-            kw::widen<T>(found[u].y, zero[r], scale[r], mine[1]);
-            kw::widen<T>(found[u].z, zero[r], scale[r], mine[2]);
-            kw::widen<T>(found[u].w, zero[r], scale[r], mine[3]);
+            kw::widen<T>(found.x, zero, scale, a[u][0]);
+            kw::widen<T>(found.y, zero, scale, a[u][1]);
+            kw::widen<T>(found.z, zero, scale, a[u][2]);
+            kw::widen<T>(found.w, zero, scale, a[u][3]);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
             for (int f = 0; f < 4; ++f) {
 #pragma unroll
                 for (int j = 0; j < TILES; ++j)
                     wgmma<T>(
-                        sum[r][j], mine[f],
+                        sum[j], a[u][f],
                         descriptor_of(tiles + (STEPS * j + s) * X_BYTES) +
                             2 * f);
             }
@@ -294,18 +305,16 @@ __global__ void __launch_bounds__(THREADS, 1)
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 
     // All stages are used up: their room holds the sums, a token's side by side.
+    constexpr int TOKENS = STEP * TILES;
     float* sums = reinterpret_cast<float*>(stages);
     asm volatile("bar.sync 1, %0;" ::"n"(32 * WARPS) : "memory");
 #pragma unroll
-    for (int r = 0; r < DOWN; ++r) {
+    for (int j = 0; j < TILES; ++j) {
 #pragma unroll
-        for (int j = 0; j < TILES; ++j) {
-#pragma unroll
-            for (int i = 0; i < 32; ++i) {
-                const int token = STEP * j + i / 4 * 8 + 2 * t + i % 2;
-                sums[token * PITCH + row_of(r) + i / 2 % 2 * 8 + g] =
-                    sum[r][j][i];
-            }
+        for (int i = 0; i < 32; ++i) {
+            const int token = STEP * j + i / 4 * 8 + 2 * t + i % 2;
+            sums[(TOKENS * part + token) * PITCH + own + i / 2 % 2 * 8 +
+                 g] = sum[j][i];
         }
     }
     cg::cluster_group cluster = cg::this_cluster();
@@ -314,22 +323,24 @@ __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int z = 0; z < SPLITS; ++z)
         of_block[z] = cluster.map_shared_rank(sums, z);
-    // Every block ends a share of the tokens, a thread one row of it.
-    static_assert(ROWS == 32 * WARPS);
-    constexpr int TOKENS = STEP * TILES / SPLITS;
-    const int row = blockIdx.x * ROWS + threadIdx.x;
-    const int from = TOKENS * blockIdx.z;
-    const int place = STEP * TILES * blockIdx.y + from;
+    // Every block ends a share of the tokens, a thread one row's.
+    constexpr int AT_ONCE = 32 * WARPS / ROWS;
+    const int r = threadIdx.x % ROWS, row = blockIdx.x * ROWS + r;
+    const int from = TOKENS / SPLITS * blockIdx.z + threadIdx.x / ROWS;
     const float more =
         bias && row < rows ? static_cast<float>(bias[row]) : 0.0f;
-#pragma unroll 4
-    for (int k = 0; k < TOKENS; ++k) {
+#pragma unroll
+    for (int k = 0; k < TOKENS / SPLITS; k += AT_ONCE) {
+        const int token = from + k, place = TOKENS * blockIdx.y + token;
         float total = more;
 #pragma unroll
-        for (int z = 0; z < SPLITS; ++z)
-            total += of_block[z][(from + k) * PITCH + threadIdx.x];
-        if (row < rows && place + k < tokens)
-            out[static_cast<long long>(place + k) * rows + row] =
+        for (int z = 0; z < SPLITS; ++z) {
+#pragma unroll
+            for (int p = 0; p < ACROSS; ++p)
+                total += of_block[z][(TOKENS * p + token) * PITCH + r];
+        }
+        if (row < rows && place < tokens)
+            out[static_cast<long long>(place) * rows + row] =
                 static_cast<T>(total);
     }
     cluster.sync();  // no block ends while another reads of it

@@ -55,20 +55,30 @@ class Hopper(NamedTuple):
     """A launch of ``many_hopper.cu``.
 
     Args:
-        token_tiles: of 64 tokens, of a block; 1 or 2.
+        token_tiles: of 64 tokens, of a block; 1 to 4.
         splits: blocks that share the columns; 1, 2, 4 or 8.
-        groups: that a stage's 128 columns are of; 1, 2, 4 or 8.
+        groups: that the columns of a stage are of; a power of two.
     """
 
     token_tiles: int
     splits: int
-    groups: int = 1
-    rows: int = 16 * ROWS
+    groups: int
+    rows: int = 8 * ROWS
+
+    @property
+    def columns(self) -> int:
+        """Columns of a stage."""
+        return 256 if self.token_tiles == 1 else 128
 
     @property
     def stages(self) -> int:
-        """Stages of 128 columns that shared memory holds."""
+        """Stages that shared memory holds."""
         return min(8, _STAGES_BYTES // self._stage)
+
+    @property
+    def threads(self) -> int:
+        """Of a block: those that multiply, and four warps that copy."""
+        return 32 * (self.columns // 16 + 4)
 
     @property
     def shared(self) -> int:
@@ -77,7 +87,10 @@ class Hopper(NamedTuple):
 
     @property
     def _stage(self) -> int:
-        x, words = self.token_tiles * 64 * 128 * 2, self.rows * 128 // 2
+        x, words = (
+            64 * self.token_tiles * self.columns * 2,
+            self.rows * self.columns // 2,
+        )
         return kw.cdiv(x + words + self.groups * self.rows * 3, 1024) * 1024
 
 
@@ -98,17 +111,19 @@ def plan_for(
     """
     if tokens <= 16 and group_size % 64 == 0:
         return Few(1 if tokens <= 8 else 2)
-    steps = kw.cdiv(columns, 64)
-    if hopper and (group_size % 128 == 0 or 128 % group_size == 0):
-        plan = Hopper(min(2, kw.cdiv(tokens, 64)), 1, kw.cdiv(128, group_size))
+    plan = Hopper(min(4, kw.cdiv(tokens, 64)), 1, 1)
+    # A stage has whole groups, or is part of one.
+    if hopper and not (group_size % plan.columns and plan.columns % group_size):
         blocks = kw.cdiv(rows, plan.rows) * kw.cdiv(tokens, 64 * plan.token_tiles)
         # A part of fewer than four stages hardly fills them.
-        most = max(1, min(8, _HOPPER_SMS // blocks, steps // 8))
-        return plan._replace(splits=1 << most.bit_length() - 1)
+        most = max(1, min(8, _HOPPER_SMS // blocks, columns // (4 * plan.columns)))
+        return plan._replace(
+            splits=1 << most.bit_length() - 1, groups=kw.cdiv(plan.columns, group_size)
+        )
     tiles = next(n for n in (1, 2, 4, 8) if tokens <= 8 * n or n == 8)
     one = Many(tiles, 1)
     blocks = kw.cdiv(rows, one.rows) * kw.cdiv(tokens, 8 * tiles)
-    return one._replace(splits=max(1, min(_WANTED_BLOCKS // blocks, steps // 8)))
+    return one._replace(splits=max(1, min(_WANTED_BLOCKS // blocks, columns // 512)))
 
 
 def multiplied(
@@ -208,7 +223,7 @@ def _launch_hopper(
 ) -> None:
     tokens, columns = x.shape
     words, scales, zeros, rows, _, group_size = packed
-    across, down = 2 * kw.cdiv(columns, 128), kw.cdiv(tokens, 64)
+    across, down = 4 * kw.cdiv(columns, 256), kw.cdiv(tokens, 64)
     tiles = x.new_empty(down * across * 64 * 64)
     arrange = _kernel("many_hopper.cu", "arrange", x.device.type)
     arrange[kw.cdiv(down * 64 * across * 8, 256), 256](x, tiles, tokens, columns)
@@ -219,7 +234,7 @@ def _launch_hopper(
         x.device.type,
     )
     grid = kw.cdiv(rows, plan.rows), kw.cdiv(down, plan.token_tiles), plan.splits
-    kernel[grid, 384, plan.shared](
+    kernel[grid, plan.threads, plan.shared](
         words, scales, zeros, tiles, bias, out, tokens, rows, columns,
         scales.shape[1], group_size,
     )  # fmt: skip

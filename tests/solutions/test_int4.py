@@ -209,7 +209,7 @@ def test_every_plan_is_right(
     monkeypatch.setattr(product, "plan_for", lambda *_: plan)
     tokens, rows, columns = (140, 390, 712) if hopper else (19, 150, 456)
     weight = torch.randn(rows, columns, device=device).to(dtype)
-    group_size = 128 // plan.groups if hopper else 64
+    group_size = plan.columns // plan.groups if hopper else 64
     given = quantize(weight, group_size, symmetric=False)
     x = torch.randn(tokens, columns, device=device).to(dtype)
     bias = torch.randn(rows, device=device).to(dtype)
@@ -226,9 +226,9 @@ def test_a_plan_splits_columns_where_rows_are_few() -> None:
     assert product.plan_for(64, 8192, 8192, 128) == product.Many(8, 4)
     assert product.plan_for(256, 8192, 8192, 128) == product.Many(8, 1)
     assert product.plan_for(64, 128, 64, 64) == product.Many(8, 1)
-    assert product.plan_for(64, 8192, 8192, 32, True) == product.Hopper(1, 4, 4)
-    assert product.plan_for(256, 8192, 8192, 128, True) == product.Hopper(2, 2)
-    assert product.plan_for(256, 100, 256, 256, True) == product.Hopper(2, 1)
+    assert product.plan_for(64, 8192, 8192, 32, True) == product.Hopper(1, 2, 8)
+    assert product.plan_for(256, 8192, 8192, 128, True) == product.Hopper(4, 2, 1)
+    assert product.plan_for(256, 100, 256, 256, True) == product.Hopper(4, 1, 1)
     # A stage's columns would begin and end within groups.
     assert product.plan_for(64, 8192, 8192, 48, True) == product.Many(8, 4)
 
