@@ -16,7 +16,7 @@ steps() {
   cat <<'EOF'
 probe            25 40 which versions of Python, torch, Triton, CuPy, nvcc, ncu, pytest
 sweep-softmax   165 80 the settings of softmax's launch, each beside today's
-launch           90 45 what a call costs the CPU, by family
+launch          160 45 what a call costs the CPU, by family
 as-called       120 16 the families as a user times them, host time beside
 softmax-tests   150 12 all tests of softmax: many choose the GPU without its mark
 softmax-counters 120 12 softmax under Nsight Compute
