@@ -93,7 +93,10 @@ class Header:
 
 
 def agree(
-    mesh: Mesh, own: Header, payloads: Mapping[int, memoryview] | None = None
+    mesh: Mesh,
+    own: Header,
+    payloads: Mapping[int, memoryview] | None = None,
+    limit_s: float | None = None,
 ) -> dict[int, bytearray]:
     """Tell all what this rank calls, hear it of all, and refuse what differs.
 
@@ -101,6 +104,7 @@ def agree(
         mesh: the group's connections.
         own: this rank's call.
         payloads: what follows the header, by rank: small messages need no second one.
+        limit_s: after how long ranks that are only late are given up.
 
     Returns:
         What followed each rank's header.
@@ -132,7 +136,7 @@ def agree(
         exchange.send(peer, memoryview(own.pack(call, len(payload))))
         exchange.send(peer, payload)
         listen(peer)
-    exchange.run()
+    exchange.run(limit_s)
     refused = any(header.dtype is None for _, header in said.values())
     # Numbers differ only where a program was begun anew on some ranks; kinds say more.
     if refused or len(set(said.values())) > 1:

@@ -166,12 +166,16 @@ class Exchange:
         """
         self._into[peer].append((into, then))
 
-    def run(self) -> None:
+    def run(self, limit_s: float | None = None) -> None:
         """Send and receive until nothing is queued.
+
+        Args:
+            limit_s: after how long ranks that are only late are given up.
 
         Raises:
             RankLost: a rank that this one counts on, or that others do, has ended.
         """
+        begun = time.monotonic()
         mesh, poll = self._mesh, select.poll()
         by_number = {made.fileno(): peer for peer, made in mesh.sockets.items()}
         if mesh.ended:
@@ -200,6 +204,9 @@ class Exchange:
                     mesh.ended.append(peer)
                 if self._move(peer, event):
                     moved = time.monotonic()
+            if limit_s is not None and time.monotonic() - begun > limit_s:
+                mesh.ended += [p for p in mesh.sockets if self._into[p]]
+                raise mesh.lose(self._what)
             if mesh.ended and time.monotonic() - moved > STALLED_S:
                 raise mesh.lose(self._what)
         # Whoever has ended by now has done its part of this call.
