@@ -10,8 +10,14 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 
-from solutions.ring_allreduce.headers import Header, agree, name_of, trouble_with
-from solutions.ring_allreduce.mesh import Mesh, mesh_of
+from solutions.ring_allreduce.headers import (
+    Header,
+    RanksDiffer,
+    agree,
+    name_of,
+    trouble_with,
+)
+from solutions.ring_allreduce.mesh import Mesh, RankLost, mesh_of
 from solutions.ring_allreduce.schedules import (
     Ring,
     as_bytes,
@@ -244,9 +250,12 @@ def _call(
             if not trouble:
                 on_cpu(mesh)
                 return
+            # So that no other rank waits for this one. Of tensors on GPUs the others
+            # may have no need to hear of each other any more.
+            limit_s = 8.0 if getattr(tensors[0], "is_cuda", False) else None
             try:
-                agree(mesh, header)  # so that no other rank waits for this one
-            except ValueError as error:
+                agree(mesh, header, limit_s=limit_s)
+            except (RanksDiffer, RankLost) as error:
                 raise TypeError(f"{header.kind}: {trouble}.") from error
             raise TypeError(f"{header.kind}: {trouble}.")
 
