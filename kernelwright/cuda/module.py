@@ -64,6 +64,11 @@ class Module:
             self._build((name,))
         return Kernel(self, name)
 
+    def program(self, expression: str) -> Program:
+        """Return what runs a kernel, for a launch whose parameters are packed."""
+        self[expression]  # which compiles it, if nothing has
+        return self._programs[expression]
+
     @property
     def remarks(self) -> tuple[Diagnostic, ...]:
         """What compiles and is hardly meant, on the source's own lines."""
