@@ -207,6 +207,8 @@ def _ended(ranks: list[_Rank]) -> Stopped | None:
             words = f"rank {rank.number} ended before it returned ({how})."
             if found.si_status == signal.SIGABRT:
                 words += _LONGER
+            elif found.si_status == signal.SIGSEGV:
+                words += " Is each peer's number one of the group's, from 0 on?"
             return Stopped("fault", words, rank.number)
     return None
 

@@ -1,0 +1,1 @@
+"""The ring all-reduce, from one step to many chunks."""
