@@ -1,7 +1,5 @@
 """Which of torch's operations ran while an answer was called, under whatever name.
 
-And what its ranks sent each other.
-
 For a learner who has the library do the exercise; it is no wall against one who
 changes the grader.
 """
@@ -47,26 +45,6 @@ def unseen() -> Iterator[None]:
 def told(seen: set[str]) -> list[str]:
     """Return the names in a form that crosses the boundary."""
     return [name[:_LONGEST] for name in sorted(seen)[:_MOST]]
-
-
-class Sends(QuickMode):
-    """What a rank sends another: how many messages, and their bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.messages = self.bytes = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if str(func) == "c10d.send.default":
-            self.messages += 1
-            self.bytes += sum(tensor.nbytes for tensor in args[0])
-        return func(*args, **(kwargs or {}))
 
 
 class _Functions(TorchFunctionMode):

@@ -9,6 +9,7 @@ from kernelwright.draw.banks import bank_map, tile_map
 from kernelwright.draw.bits import cancelled_bits
 from kernelwright.draw.blocking import explore_blocking
 from kernelwright.draw.chain import Chain, chain_of
+from kernelwright.draw.collectives import explore_ring, message_steps
 from kernelwright.draw.epilogue import epilogue_map
 from kernelwright.draw.flows import fusion_flows
 from kernelwright.draw.fragments import fragment_map
@@ -42,6 +43,7 @@ __all__ = [
     "expert_tiles",
     "explore_blocking",
     "explore_groups",
+    "explore_ring",
     "explore_routing",
     "explore_stride",
     "explore_tile",
@@ -54,6 +56,7 @@ __all__ = [
     "look_back",
     "machine_tour",
     "memory_growth",
+    "message_steps",
     "online_softmax",
     "sector_map",
     "shuffle_steps",
