@@ -8,10 +8,11 @@ changes the grader.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelwright.torch_mode import QuickMode
@@ -50,7 +51,11 @@ def told(seen: set[str]) -> list[str]:
 
 
 class Sends(QuickMode):
-    """What a rank sends another: how many messages, and their bytes."""
+    """What a rank sends others: how many messages, and their bytes.
+
+    One for all, such as an all-reduce, is one message, with the bytes that a rank
+    sends in a ring.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -63,10 +68,39 @@ class Sends(QuickMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if str(func) == "c10d.send.default":
+        name = str(func)
+        if name == "c10d.send.default":
             self.messages += 1
             self.bytes += sum(tensor.nbytes for tensor in args[0])
+        elif name in _COLLECTIVES:
+            # What a rank sends at the least, whichever way the library takes.
+            at, share = _COLLECTIVES[name]
+            n = torch.distributed.get_world_size()
+            self.messages += 1
+            self.bytes += -(-share(n) * _nbytes(args[at]) // n)
         return func(*args, **(kwargs or {}))
+
+
+# Which argument a rank brings, and how many n-ths of it a ring has it send.
+_COLLECTIVES: dict[str, tuple[int, Callable[[int], int]]] = {
+    "c10d.allreduce_.default": (0, lambda n: 2 * (n - 1)),
+    "c10d.allgather_.default": (1, lambda n: (n - 1) * n),
+    "c10d._allgather_base_.default": (1, lambda n: (n - 1) * n),
+    "c10d.reduce_scatter_.default": (1, lambda n: n - 1),
+    "c10d._reduce_scatter_base_.default": (1, lambda n: n - 1),
+    "c10d.alltoall_.default": (1, lambda n: n - 1),
+    "c10d.alltoall_base_.default": (1, lambda n: n - 1),
+    "c10d.broadcast_.default": (0, lambda n: n),
+    "c10d.reduce_.default": (0, lambda n: n),
+    "c10d.gather_.default": (1, lambda n: n),
+}
+
+
+def _nbytes(value: Any) -> int:
+    """Add up the bytes of tensors in lists, however nested."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    return sum(map(_nbytes, value))
 
 
 class _Functions(TorchFunctionMode):

@@ -11,8 +11,7 @@ def bucket_gradients(sizes: list[int], limit: int) -> list[list[int]]:
     bucket has at most limit bytes, or one parameter that is larger.
     """
     # [hole]
-    buckets: list[list[int]] = []
-    filled = 0
+    buckets, filled = [], 0
     for number in reversed(range(len(sizes))):
         if not buckets or filled + sizes[number] > limit:
             buckets.append([])
