@@ -137,14 +137,15 @@ class _Seen:
                 if sent_at[at] < full:
                     raise WrongReturn(
                         f"in step {self.step}, when {at + 1} of {len(self.sizes)} "
-                        f"gradients had come, {full:,} bytes were in full buckets, and {sent_at[at]:,} of "
-                        "them were on their way. Begin a bucket's all_reduce, with "
-                        "async_op=True, in the hook of its last gradient."
+                        f"gradients had come, {full:,} bytes were in full buckets, "
+                        f"and {sent_at[at]:,} of them were on their way. Begin a "
+                        "bucket's all_reduce, with async_op=True, in the hook of its "
+                        "last gradient."
                     )
             filled += size
         if self.sent < sum(self.sizes):
             raise WrongReturn(
                 f"in step {self.step}, after backward, {self.sent:,} of "
-                f"{sum(self.sizes):,} bytes were on their way: every bucket is begun by a hook, the last one too, in "
-                "every step."
+                f"{sum(self.sizes):,} bytes were on their way: every bucket "
+                "is begun by a hook, the last one too, in every step."
             )
