@@ -52,8 +52,8 @@ def adapt_ring(
                 coming.append(watch.products)
             if what == "wait" and not causal and coming[-1] == watch.products:
                 raise WrongReturn(
-                    "the next keys are waited for before these were attended to: "
-                    "compute first, and wait then."
+                    "the next keys are waited for before those at hand were attended "
+                    "to: compute first, and wait then."
                 )
 
         with in_flight(told):
