@@ -24,6 +24,8 @@ from kernelwright.errors import (
     KernelTimeout,
     KernelwrightError,
     LaunchError,
+    RankDeadlock,
+    RankError,
     ToolchainError,
     TraceProblem,
 )
@@ -37,6 +39,7 @@ from kernelwright.measure import (
     peak_memory,
     roofline,
 )
+from kernelwright.ranks import ranks
 from kernelwright.trace.triton import trace_triton
 from kernelwright.trace.triton.start import start_interpreter
 from kernelwright.trace.unwritten import unwritten_like
@@ -60,6 +63,8 @@ __all__ = [
     "Point",
     "PracticeGPU",
     "Profiler",
+    "RankDeadlock",
+    "RankError",
     "Roofline",
     "Timing",
     "ToolchainError",
@@ -71,6 +76,7 @@ __all__ = [
     "device",
     "operators",
     "peak_memory",
+    "ranks",
     "roofline",
     "trace_triton",
     "unwritten_like",

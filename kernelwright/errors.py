@@ -99,3 +99,22 @@ class TraceProblem(KernelwrightError):
     def __init__(self, message: str, problems: tuple[object, ...] = ()) -> None:
         super().__init__(message)
         self.problems = problems
+
+
+class RankError(KernelwrightError):
+    """A rank of ``kw.ranks`` raised, or ended before it returned.
+
+    Args:
+        message: what went wrong, and on which rank.
+        rank: which.
+        line: 1-based line of the author's code, 0 where unknown.
+    """
+
+    def __init__(self, message: str, rank: int, line: int = 0) -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.line = line
+
+
+class RankDeadlock(RankError):
+    """No rank goes on, or not in time; the message says who waits for whom."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import _thread
 import linecache
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,6 +17,7 @@ from time import clock_gettime, monotonic, process_time, pthread_getcpuclockid
 from types import FrameType
 
 from autograder.worker.troubles import Trouble
+from kernelwright.ranks.frames import frame_of, own_frame
 
 _TICK_S = 0.1
 # A process may use so much of a tick and count as asleep: this thread is in it, too.
@@ -97,22 +97,10 @@ def _where_it_is(
 ) -> Trouble:
     message = f"still running after {seconds:g} s"
     mend = "What does it wait for?" if asleep else "Does the loop around it end?"
-    frame, _ = learners_frame(thread, files)
+    frame, _ = own_frame(frame_of(thread), files.__contains__)
     if frame is None:
         return Trouble("timeout", message)
     return at_line(Trouble("timeout", f"{message}. {mend}"), frame, files)
-
-
-def learners_frame(
-    thread: int, files: Mapping[str, str]
-) -> tuple[FrameType | None, list[FrameType]]:
-    """Return where a thread is in a learner's cell, and the frames within that."""
-    frame: FrameType | None = sys._current_frames().get(thread)
-    within: list[FrameType] = []
-    while frame is not None and frame.f_code.co_filename not in files:
-        within.append(frame)
-        frame = frame.f_back
-    return frame, within
 
 
 def at_line(trouble: Trouble, frame: FrameType, files: Mapping[str, str]) -> Trouble:

@@ -15,10 +15,12 @@ from autograder.worker.entry import (
     describe_returned,
     watched,
 )
-from autograder.worker.group import Said, run_group
-from autograder.worker.operations import Sends, told
+from autograder.worker.group import Said, run_ranks
+from autograder.worker.operations import told
 from autograder.worker.tensors import DTYPES, from_bytes, to_bytes
+from autograder.worker.troubles import Told, Trouble
 from autograder.worker.wire import Header
+from kernelwright.ranks.messages import Messages
 
 
 class Ranks(Entry):
@@ -51,21 +53,30 @@ class Ranks(Entry):
         """Run every rank to its end, and stack what they returned."""
 
         def run(rank: int) -> Said:
-            with watched(header) as operations, Sends() as sent:
+            messages = Messages(rank, given.files.__contains__)
+            with watched(header) as operations, messages.watching():
                 returned = answer(*_own_arguments(rank, given, header))
+            if found := messages.findings:
+                raise Told(Trouble("fault", f"{found[0]}."))
             tensors, described = describe_returned(returned)
             words = {"returned": described, "operations": told(operations)}
-            words["sent"] = {"sent bytes": sent.bytes, "messages": sent.messages}
+            words["sent"] = {
+                "sent bytes": sum(
+                    (m.bytes for m in messages.sent), sum(messages.shares)
+                ),
+                "messages": len(messages.sent) + len(messages.shares),
+                "messages at once": messages.most_at_once,
+            }
             return words, [to_bytes(tensor) for tensor in tensors]
 
-        said = run_group(run, given.files, **header["ranks"])
+        said = run_ranks(run, given.files, **header["ranks"])
         pieces = [_as_wanted(rank, *each, header) for rank, each in enumerate(said)]
         stacked = [torch.stack(one) for one in zip(*pieces, strict=True)]
         ran = {name for words, _ in said for name in words["operations"]}
         made, described = describe_returned(stacked)
         most = {
             name: max(words["sent"][name] for words, _ in said)
-            for name in ("sent bytes", "messages")
+            for name in said[0][0]["sent"]
         }
         return Made(made, {"operations": sorted(ran), "counted": most}, described)
 

@@ -65,7 +65,7 @@ def adapt_ring(
         )
     heads, tokens, d = q.shape
     # Scores, their mask, weights; keys twice; what was attended to, and a product.
-    most = 4 * heads * tokens * (3 * tokens + 13 * d + 16) + tokens * tokens + 4096
+    most = 4 * heads * tokens * (3 * tokens + 16 * d + 16) + tokens * tokens + 4096
     if watch.peak > most:
         raise WrongReturn(
             f"at its worst moment {watch.peak:,} bytes were held beside the arguments; "
