@@ -87,7 +87,9 @@ def _pictured(ranks: Sequence[Sequence[Event]]) -> Picture:
     parts = []
     for rank, (events, start) in enumerate(zip(ranks, starts, strict=True)):
         top = _TOP + rank * (2 * _LANE + _GAP)
-        parts.append(palette.text(4, top + _LANE + 4, f"rank {rank}"))
+        left = "text-anchor: start"
+        label = palette.text(4, top + _LANE + 4, f"rank {rank}", style=left)
+        parts.append(label)
         parts.append(_lanes(events, start, last, top))
     parts.append(_axis(last, height - 20))
     drawn = Steps([Frame("".join(parts), "")], "", _WIDTH, height, "", "")

@@ -67,7 +67,8 @@ def note_backward(
         return note
 
     hooks = [
-        parameter.register_post_accumulate_grad_hook(made(number))
+        # Before what others do once it is in place, such as sending it.
+        parameter.register_hook(made(number))
         for number, parameter in enumerate(parameters)
     ]
     begin = time.perf_counter()
