@@ -7,7 +7,7 @@ those that one of n ranks sends by the ring, for a tensor of B bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -46,7 +46,7 @@ def rank_and_size(group: Group) -> tuple[int, int]:
 
 def all_reduce(tensor: torch.Tensor, group: Group = None) -> Handle:
     """Begin to add up a contiguous tensor over all ranks, in place: 2 B (n - 1) / n."""
-    return _handle(dist.all_reduce(tensor, group=group, async_op=True))
+    return _begun(dist.all_reduce, tensor, group=group)
 
 
 def all_gather(out: torch.Tensor, own: torch.Tensor, group: Group = None) -> Handle:
@@ -54,7 +54,7 @@ def all_gather(out: torch.Tensor, own: torch.Tensor, group: Group = None) -> Han
     if dist.get_world_size(group) == 1:
         out.view(-1).copy_(own.view(-1))
         return _Done()
-    return _handle(_gather(out, own, group=group, async_op=True))
+    return _begun(_gather, out, own, group=group)
 
 
 def reduce_scatter(out: torch.Tensor, whole: torch.Tensor, group: Group) -> Handle:
@@ -62,12 +62,12 @@ def reduce_scatter(out: torch.Tensor, whole: torch.Tensor, group: Group) -> Hand
     if dist.get_world_size(group) == 1:
         out.view(-1).copy_(whole.view(-1))
         return _Done()
-    return _handle(_scatter(out, whole, group=group, async_op=True))
+    return _begun(_scatter, out, whole, group=group)
 
 
 def broadcast(tensor: torch.Tensor, group: Group = None) -> None:
     """Overwrite a tensor with the group's first rank's."""
-    dist.broadcast(tensor, group=group, group_src=0)
+    _begun(dist.broadcast, tensor, group=group, group_src=0).wait()
 
 
 def pass_on(
@@ -89,13 +89,16 @@ def pass_on(
             (dist.irecv, theirs, before),
         )
     ]
-    return received, list(dist.batch_isend_irecv(both))
+    return received, [_Work(work) for work in dist.batch_isend_irecv(both)]
 
 
 def told_by_all(words: str, group: Group = None) -> list[str]:
     """Return what every rank says, in their order."""
     said: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(said, words, group=group)
+    try:
+        dist.all_gather_object(said, words, group=group)
+    except RuntimeError as error:
+        raise _lost(error) from error
     return [str(one) for one in said]
 
 
@@ -104,6 +107,38 @@ class _Done:
         """Return at once."""
 
 
-def _handle(work: Any) -> Handle:
-    found: Handle = _Done() if work is None else work
-    return found
+class _Work:
+    """An operation whose failure says on which rank it was seen, and what to do."""
+
+    def __init__(self, work: Any) -> None:
+        self.work = work
+
+    def wait(self) -> object:
+        """Wait for it.
+
+        Raises:
+            RuntimeError: a rank has ended, or did not answer within the group's time.
+        """
+        try:
+            return self.work.wait()
+        except RuntimeError as error:
+            raise _lost(error) from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.work, name)
+
+
+def _lost(error: RuntimeError) -> RuntimeError:
+    return RuntimeError(
+        f"rank {dist.get_rank()} of {dist.get_world_size()}: another rank has ended, "
+        f"or did not answer within the group's timeout. What that one said last is the "
+        f"cause; start all of them again from a checkpoint. ({error})"
+    )
+
+
+def _begun(begin: Callable[..., Any], *given: Any, **how: Any) -> Handle:
+    try:
+        work = begin(*given, async_op=True, **how)
+    except RuntimeError as error:
+        raise _lost(error) from error
+    return _Done() if work is None else _Work(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from solutions.parallel import DistributedDataParallel
+from solutions.parallel._collectives import told_by_all
 from solutions.parallel.bucket_gradients import bucket_gradients
 from solutions.parallel.buckets import make_buckets
 from tests.solutions.parallel_cases import on_ranks, values
@@ -285,3 +287,30 @@ def test_buckets_follow_the_order_that_they_are_given() -> None:
     buckets = make_buckets(parameters, [2, 0, 3, 1], 16, None)
     assert [list(bucket.members) for bucket in buckets] == [[2, 0], [3], [1]]
     assert [bucket.buffer.numel() for bucket in buckets] == [4, 4, 3]
+
+
+def _left_alone(what: str) -> float:
+    model = DistributedDataParallel(small_model(), bucket_bytes=700)
+    x, _ = batches(1)[0]
+    began = time.monotonic()
+    try:
+        for step in range(3):
+            model.zero_grad()
+            loss = model(x).sum()
+            if step == 1 and dist.get_rank() == 1:
+                os._exit(3)
+            if what == "backward":
+                loss.backward()
+            else:
+                told_by_all("here")
+    except RuntimeError as error:
+        assert f"rank {dist.get_rank()} of 3: another rank has ended" in str(error)
+        return time.monotonic() - began
+    raise AssertionError("nothing was noticed")
+
+
+@pytest.mark.parametrize("what", ["backward", "agreement"])
+def test_a_rank_that_died_is_told_of_on_all_others(what: str) -> None:
+    first, dead, last = on_ranks(3, _left_alone, what)
+    assert isinstance(dead, EOFError)
+    assert first < 10 and last < 10
