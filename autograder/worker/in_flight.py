@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from autograder.worker.entry import WrongReturn
+from autograder.worker.operations import unseen
 
 Told = Callable[[str, torch.Tensor], None]
 _NAMES = ("all_reduce", "isend", "irecv")
@@ -38,7 +39,8 @@ def in_flight(told: Told) -> Iterator[None]:
         if not async_op:
             return real["all_reduce"](tensor, *how, **named)
         told("all_reduce", tensor)
-        summed = tensor.detach().clone()
+        with unseen():
+            summed = tensor.detach().clone()
         real["all_reduce"](summed, *how, **named)
         made = _Sum(tensor.detach(), summed, told)
         for other in there:
@@ -49,12 +51,14 @@ def in_flight(told: Told) -> Iterator[None]:
 
     def isend(tensor: torch.Tensor, *to: Any, **named: Any) -> Any:
         told("isend", tensor)
-        sent = tensor.detach().clone()
+        with unseen():
+            sent = tensor.detach().clone()
         return _Sent(tensor.detach(), sent, real["isend"](sent, *to, **named), told)
 
     def irecv(tensor: torch.Tensor, *source: Any, **named: Any) -> Any:
         told("irecv", tensor)
-        coming = torch.empty_like(tensor)
+        with unseen():
+            coming = torch.empty_like(tensor)
         work = real["irecv"](coming, *source, **named)
         tensor.detach().fill_(torch.nan)
         return _Coming(tensor.detach(), coming, work, told)
