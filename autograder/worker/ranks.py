@@ -61,8 +61,10 @@ class Ranks(Entry):
             tensors, described = describe_returned(returned)
             words = {"returned": described, "operations": told(operations)}
             words["sent"] = {
-                "sent bytes": sum(message.bytes for message in messages.sent),
-                "messages": len(messages.sent),
+                "sent bytes": sum(
+                    (m.bytes for m in messages.sent), sum(messages.shares)
+                ),
+                "messages": len(messages.sent) + len(messages.shares),
                 "messages at once": messages.most_at_once,
             }
             return words, [to_bytes(tensor) for tensor in tensors]

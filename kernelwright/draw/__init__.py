@@ -27,6 +27,7 @@ from kernelwright.draw.sectors import sector_map
 from kernelwright.draw.shuffle import shuffle_steps
 from kernelwright.draw.steps import Steps
 from kernelwright.draw.tile import tile_layout
+from kernelwright.draw.timeline import explore_timeline
 from kernelwright.draw.words import explore_words
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "explore_routing",
     "explore_stride",
     "explore_tile",
+    "explore_timeline",
     "explore_words",
     "fragment_map",
     "fusion_flows",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +88,9 @@ class Pending:
 class Messages(QuickMode):
     """Records the messages of one rank; used as a context by that rank alone.
 
+    ``shares`` holds, of each operation of all ranks together such as an all-reduce,
+    the bytes that a rank sends of it in a ring.
+
     Args:
         rank: its number.
         own: says which files hold the author's code.
@@ -98,6 +101,7 @@ class Messages(QuickMode):
         self.rank, self.own = rank, own
         self.record: list[Message] = []
         self.collectives: list[str] = []
+        self.shares: list[int] = []
         self.wrong: dict[str, None] = {}
         self._under_way: list[tuple[Pending, int, int]] = []
         self._blocking = False
@@ -171,7 +175,17 @@ class Messages(QuickMode):
             self._note(name, args)
         else:
             self.collectives.append(name.removeprefix("c10d::").rstrip("_"))
+            self._share(name, args)
         return func(*args, **(kwargs or {}))
+
+    def _share(self, name: str, args: Sequence[Any]) -> None:
+        """Note what a rank sends in a ring, whichever way the library takes."""
+        if name in _SHARES:
+            import torch
+
+            at, parts = _SHARES[name]
+            n = torch.distributed.get_world_size()
+            self.shares.append(-(-parts(n) * _nbytes(args[at]) // n))
 
     def _note(self, name: str, args: Sequence[Any]) -> None:
         first = args[0][0]
@@ -226,6 +240,27 @@ class Messages(QuickMode):
 
 
 _POINT_TO_POINT = ("send", "recv", "recv_anysource")
+
+# Which argument a rank brings, and how many n-ths of its bytes a ring has it send.
+_SHARES: dict[str, tuple[int, Callable[[int], int]]] = {
+    "c10d::allreduce_": (0, lambda n: 2 * (n - 1)),
+    "c10d::allgather_": (1, lambda n: (n - 1) * n),
+    "c10d::_allgather_base_": (1, lambda n: (n - 1) * n),
+    "c10d::reduce_scatter_": (1, lambda n: n - 1),
+    "c10d::_reduce_scatter_base_": (1, lambda n: n - 1),
+    "c10d::alltoall_": (1, lambda n: n - 1),
+    "c10d::alltoall_base_": (1, lambda n: n - 1),
+    "c10d::broadcast_": (0, lambda n: n),
+    "c10d::reduce_": (0, lambda n: n),
+    "c10d::gather_": (1, lambda n: n),
+}
+
+
+def _nbytes(value: Any) -> int:
+    """Add up the bytes of tensors in lists, however nested."""
+    if isinstance(value, (list, tuple)):
+        return sum(map(_nbytes, value))
+    return int(value.nbytes)
 
 
 def _extent(tensor: Any) -> tuple[int, int]:

@@ -252,6 +252,18 @@ def _ring_allreduce(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch.cuda, "device_count", lambda: 2)
 
 
+def _parallel(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
+    def timed(group: str, names: list[str]) -> dict[str, list[float]]:
+        times: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(bench.ROUNDS):
+            for name in names:
+                times[name].append(kw.bench(print).median_ms)
+        return times
+
+    patch.setattr(torch.cuda, "device_count", lambda: 2)
+    patch.setattr(bench, "on_two_gpus", timed)
+
+
 def _profiling(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
     for name in ("_clock", "_event_ms", "_queued_ms"):
         patch.setattr(bench, name, lambda *_, **__: 1.0)
@@ -290,6 +302,7 @@ PREPARED: dict[str, Callable[[ModuleType, pytest.MonkeyPatch], None]] = {
     "layernorm": _layernorm,
     "matmul": _matmul,
     "moe": _moe,
+    "parallel": _parallel,
     "reduction": _reduction,
     "ring_allreduce": _ring_allreduce,
     "softmax": _softmax,

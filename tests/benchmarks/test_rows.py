@@ -128,7 +128,8 @@ def sizes_of(stem: str, timed: list[dict[str, Any]]) -> list[int]:
             groups = import_module(f"benchmarks.{stem}").groups()
             return [len(list(group)) for group in groups]
     # Each group has one peer.
-    if stem in ("epilogue", "flash_attention_triton", "int4", "ring_allreduce"):
+    peers_of_groups = ("epilogue", "flash_attention_triton", "int4")
+    if stem in (*peers_of_groups, "parallel", "ring_allreduce"):
         counts = Counter(row["peer"] for row in timed)
         return list(counts.values())
     return [len(timed)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autograder.authoring.regions import cell_source
 from autograder.exercise import Exercise
+from autograder.exercises import all_exercises
 from autograder.judge import Judge
 from autograder.submission import Cells
 
@@ -14,7 +15,9 @@ def graded(judge: Judge, exercise: Exercise, *edits: tuple[str, str]) -> str:
     for old, new in edits:
         assert cell.count(old) == 1, old
         cell = cell.replace(old, new)
-    result = judge.grade(exercise, Cells({exercise.id: cell}))
+    needed = (all_exercises()[one] for one in exercise.needs)
+    cells = {one.id: cell_source(one, solved=True) for one in needed}
+    result = judge.grade(exercise, Cells({**cells, exercise.id: cell}))
     fine = ("passed", "not measured", "not checked")
     bad = [gate for gate in result.gates if gate.status not in fine]
     assert bad or result.earned == result.possible > 0
