@@ -81,6 +81,7 @@ class Problem:
             what the port of that name is given, and an output what one gives: an item
             whenever valid and ready meet, if the port is a stream; else one a cycle,
             the outputs late by the component's ``latency`` (0 unless it says so).
+            A row of a tensor of rows fills a payload's fields in their order.
             ``x.valid`` and ``out.ready`` are tensors that say in which cycles the
             outside has an item for the stream ``x``, or room for one of ``out``.
     """
