@@ -140,9 +140,10 @@ class Count:
             output, the most), or what a block does as a whole, whatever the memory:
             ``barriers``, ``shuffles`` and what else a trace counts
             (``kernelwright.emulator.operations``).
-            Of a circuit ``cycles``; of ranks, by the one that does most,
-            ``sent bytes`` and ``messages``; of a function that prints CUDA C++, how
-            often that calls a function: ``calls of tanhf in the text``.
+            Of a circuit ``cycles``, and of its description ``multipliers`` and
+            ``register bits`` (without those of a memory's ports); of ranks, by the one
+            that does most, ``sent bytes`` and ``messages``; of a function that prints
+            CUDA C++, how often that calls a function: ``calls of tanhf in the text``.
         space: ``global`` or ``shared``; none of what is not of a memory.
         op: ``load`` or ``store``; an asynchronous copy is a load from global memory.
         ideal: the least that the work needs; ``None`` derives it from the sizes of the

@@ -22,6 +22,7 @@ from autograder.worker.troubles import Told, Trouble
 from autograder.worker.wire import Header
 
 _CELL = re.compile(r"^\s*cell (\$\w+)", re.MULTILINE)
+_REGISTER = re.compile(r"cell \$dff .*\n\s*parameter \\WIDTH (\d+)")
 _PACE = (".valid", ".ready")
 
 
@@ -51,7 +52,8 @@ class Circuit(Entry):
                 for out, dtype in zip(outputs, types, strict=True)
             ]
         )
-        return Made(tensors, {"counted": {"cycles": cycles}}, described)
+        counted = {"cycles": cycles, **_hardware(_component(answer, given, header))}
+        return Made(tensors, {"counted": counted}, described)
 
 
 def cells_of(answer: Any, given: Given, header: Header) -> list[str]:
@@ -60,6 +62,15 @@ def cells_of(answer: Any, given: Given, header: Header) -> list[str]:
 
     text = rtlil.convert(_component(answer, given, header))
     return sorted(set(_CELL.findall(text)))
+
+
+def _hardware(component: Any) -> dict[str, int]:
+    """Count what it is described with: multipliers, and bits of its registers."""
+    from amaranth.back import rtlil
+
+    text = rtlil.convert(component)
+    bits = [int(width) for width in _REGISTER.findall(text)]
+    return {"multipliers": text.count("cell $mul "), "register bits": sum(bits)}
 
 
 def _component(answer: Any, given: Given, header: Header) -> Any:

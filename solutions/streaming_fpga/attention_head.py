@@ -57,9 +57,10 @@ class Divider(wiring.Component):
         with m.If(left != 0):
             m.d.sync += [left.eq(left - 1), out.valid.eq(left == 1)]
             for each, bits in zip(rest, quotient, strict=True):
-                fits = each >= divisor
-                m.d.sync += each.eq(Mux(fits, each - divisor, each) << 1)
-                m.d.sync += bits.eq(bits << 1 | fits)
+                less = Signal(signed(len(each) + 1))
+                m.d.comb += less.eq(each - divisor)
+                m.d.sync += each.eq(Mux(less < 0, each, less) << 1)
+                m.d.sync += bits.eq(bits << 1 | (less >= 0))
         for i, bits in enumerate(quotient):
             m.d.comb += out.payload[i].eq(Mux(negative[i], -bits, bits))
         return m

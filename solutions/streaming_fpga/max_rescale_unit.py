@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 
+# fmt: off
 # [exercise:max_rescale_unit]
 class MaxRescaleUnit(wiring.Component):
     """Turn scores into weights, and say how far older ones must shift."""
 
-    latency = 4
+    latency = 5
 
     def __init__(self, score_width):
         score = data.StructLayout({"score": signed(score_width), "last": 1})
@@ -23,6 +24,7 @@ class MaxRescaleUnit(wiring.Component):
         self.width = score_width
 
     def elaborate(self, platform):
+        """Describe it."""
         m = Module()
         score, out = self.score, self.out
         m.submodules.table = table = memory.Memory(
@@ -32,19 +34,19 @@ class MaxRescaleUnit(wiring.Component):
         read = table.read_port()
         # [hole]
         w = self.width
-        there, last = Signal(3), Signal(3)
+        there, last = Signal(4), Signal(4)
         first = Signal(init=1)
         s, ceiling = Signal(signed(w)), Signal(signed(w - 7))
         highest, new = Signal(signed(w - 7)), Signal(signed(w - 7))
         rise = Signal(w - 7)
-        gap, places = Signal(w + 1), Signal(5)
+        gap, entry = Signal(w + 1), Signal(17)
+        whole, places = Signal(5), Signal(5)
         shift = [Signal(5), Signal(5)]
         advance = Signal()
         m.d.comb += [
             advance.eq(~out.valid | out.ready),
             score.ready.eq(advance),
             new.eq(Mux(first | (ceiling > highest), ceiling, highest)),
-            rise.eq(new - highest),
             read.addr.eq(gap[:8]),
             read.en.eq(advance),
         ]
@@ -58,12 +60,15 @@ class MaxRescaleUnit(wiring.Component):
                 ceiling.eq((score.payload.score + 255) >> 8),
                 # Stage 2: how far the reference rises, and is above.
                 gap.eq((new << 8) - s),
-                shift[0].eq(Mux(first, 0, Mux(rise > 31, 31, rise))),
+                rise.eq(Mux(first, 0, new - highest)),
                 # Stage 3: the table is read.
-                places.eq(Mux(gap[8:] > 31, 31, gap[8:])),
+                whole.eq(Mux(gap[8:] > 31, 31, gap[8:])),
+                shift[0].eq(Mux(rise > 31, 31, rise)),
+                # Stage 4: a memory is slow, so nothing else happens.
+                entry.eq(read.data), places.eq(whole),
                 shift[1].eq(shift[0]),
-                # Stage 4: the whole part shifts.
-                out.payload.weight.eq(read.data >> places),
+                # Stage 5: the whole part shifts.
+                out.payload.weight.eq(entry >> places),
                 out.payload.shift.eq(shift[1]),
             ]
             with m.If(there[0]):

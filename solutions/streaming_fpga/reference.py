@@ -38,7 +38,9 @@ def sums_of(query: Codes, keys: Codes, values: Codes) -> tuple[int, Codes]:
     """Return the total of the weights and the sums of weighed values.
 
     Args:
-        query: (head_dim,); keys, values: (keys, head_dim), all codes.
+        query: (head_dim,), codes.
+        keys: (keys, head_dim), codes.
+        values: (keys, head_dim), codes.
     """
     weights, shifts = online_weights(keys @ query)
     total, sums = 0, np.zeros(values.shape[1], np.int64)

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from solutions.streaming_fpga.max_rescale_unit import MaxRescaleUnit
 
 
+# fmt: off
 # [exercise:streaming_attention]
 class StreamingAttention(wiring.Component):
     """Hold a query; give the sums of weights and weighed values."""
@@ -27,6 +28,7 @@ class StreamingAttention(wiring.Component):
         self.row = row
 
     def elaborate(self, platform):
+        """Describe it."""
         m = Module()
         d, w, out = self.d, self.width, self.out
         bits = 2 * w + (d - 1).bit_length()
@@ -61,8 +63,9 @@ class StreamingAttention(wiring.Component):
                 unit.score.payload.score.eq(sum(four)),
                 unit.score.payload.last.eq(last[1]),
             ]
-            m.d.sync += [new.eq(old) for old, new in
-                         zip([pair.value, *value], value)]
+            m.d.sync += value[0].eq(pair.value)
+            m.d.sync += [value[i].eq(value[i - 1])
+                         for i in range(1, len(value))]
         # Behind it: weighed values, and the sums.
         free, weighed, ended = Signal(), Signal(), Signal(init=1)
         weight, shift, final = Signal(17), Signal(5), Signal()

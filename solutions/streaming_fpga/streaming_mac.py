@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 
+# fmt: off
 # [exercise:streaming_mac]
 class StreamingMac(wiring.Component):
     """Sum products a * b; each sum up to here is an item of `out`."""
@@ -22,6 +23,7 @@ class StreamingMac(wiring.Component):
         self.width = width
 
     def elaborate(self, platform):
+        """Describe it."""
         m = Module()
         pair, out = self.pair, self.out
         # [hole]

@@ -95,7 +95,11 @@ class Pins(wiring.Component):
 
 
 def implement(
-    circuit: Any, device: str = "85k", speed: int = 6, seed: int = 1, goal_mhz: int = 100
+    circuit: Any,
+    device: str = "85k",
+    speed: int = 6,
+    seed: int = 1,
+    goal_mhz: int = 100,
 ) -> Implemented:
     """Synthesise, place and route a circuit for an ECP5.
 
@@ -158,10 +162,8 @@ def _counted(modules: dict[str, Any], name: str) -> dict[str, int]:
     """Add up the cells of a module and of those within it."""
     total: dict[str, int] = {}
     for kind, number in modules[name]["num_cells_by_type"].items():
-        inner = modules.get(kind) or modules.get(f"\\{kind}")
-        held = _counted(modules, kind if kind in modules else f"\\{kind}") if inner else {
-            kind: 1
-        }  # fmt: skip
+        known = [name for name in (kind, f"\\{kind}") if name in modules]
+        held = _counted(modules, known[0]) if known else {kind: 1}
         for each, count in held.items():
             total[each] = total.get(each, 0) + number * count
     return total

@@ -59,10 +59,11 @@ class SystolicArray(wiring.Component):
                 # What stands in cell (i, j) entered i + j cycles ago.
                 a, b = late(pair.a[i], i + j), late(pair.b[j], i + j)
                 total, ended = Signal(signed(self.sum_width)), Signal(init=1)
-                with m.If(advance & late(taken, i + j)):
+                here, ends = late(taken, i + j), late(last, i + j)
+                with m.If(advance & here):
                     m.d.sync += [
                         total.eq(Mux(ended, 0, total) + a * b),
-                        ended.eq(late(last, i + j)),
+                        ended.eq(ends),
                     ]
                 m.d.comb += out.payload[i * n + j].eq(late(total, 2 * n - 2 - i - j))
         done = late(taken & last, 2 * n - 2)
