@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +35,7 @@ from solutions.streaming_fpga import (
 from solutions.streaming_fpga.fixed_point import sums_bound, weight_bound
 from solutions.streaming_fpga.proposed import count_attention, count_routing
 from solutions.streaming_fpga.reference import sums_of
-from solutions.streaming_fpga.synthesis import SynthesisError
+from solutions.streaming_fpga.synthesis import TOOLS, SynthesisError
 from solutions.streaming_fpga.weighed_value import WeighedValue
 
 STREAMS = 200  # with pauses, in all
@@ -211,3 +213,15 @@ def test_a_mac_becomes_a_chip():
     made = implement(StreamingMac(8, 24))
     assert (made.dsps, made.block_rams, made.device) == (1, 0, "LFE5U-85F")
     assert made.registers == 44 and made.fmax_mhz > 80
+
+
+def test_what_is_stored_reaches_the_goal():
+    path = Path(__file__).parents[2] / "benchmarks/results/streaming_fpga-ecp5.json"
+    if not path.exists():
+        pytest.skip("no run of streaming_fpga is stored")
+    stored = json.loads(path.read_text())
+    assert set(TOOLS) <= stored["versions"].keys()
+    rows = {row["name"]: row for row in stored["rows"]}
+    head = rows["streaming_attention"]
+    assert head["fmax_mhz"] >= 80 and head["cycles_a_key"] == 1
+    assert (head["dsps"], head["block_rams"]) == (32, 1)
