@@ -56,13 +56,13 @@ class Circuit(NamedTuple):
 CIRCUITS = (
     Circuit("mac", "`StreamingMac`, 8 bits", lambda: StreamingMac(8, 24), 1),
     Circuit("unit", "`MaxRescaleUnit`, 20 bits", lambda: MaxRescaleUnit(20), 0),
-    Circuit("systolic", "`SystolicArray`, 4 x 4, 8 bits", SystolicArray, 16),
     Circuit(
         "streaming_attention",
         "`StreamingAttention`, 16 x 8 bits",
         lambda: StreamingAttention(16, 8, sum_width(8, 1024)),
         32,
     ),
+    Circuit("systolic", "`SystolicArray`, 4 x 4, 8 bits", SystolicArray, 16),
     Circuit("attention_head", "`AttentionHead`: with its divider", AttentionHead, 32),
 )
 

@@ -180,4 +180,4 @@ def _run(tool: str, folder: Path, *arguments: str) -> None:
     )  # fmt: skip
     if done.returncode:
         said = "\n".join((done.stdout + done.stderr).splitlines()[-5:])
-        raise SynthesisError(f"{tool} failed: {said}")
+        raise SynthesisError(f"{tool} ended with {done.returncode}: {said}")

@@ -26,16 +26,28 @@ from autograder.exercises.streaming_fpga.shared import (
 )
 
 
+def _scores(n: int, top: int, generator: torch.Generator) -> torch.Tensor:
+    """Draw codes from -top to top - 1, most of them near each other, as scores are."""
+
+    def drawn(low: int, high: int) -> torch.Tensor:
+        return torch.randint(low, high, (n,), generator=generator)
+
+    near = drawn(-1500, 1500)
+    # Whole numbers are their own next whole number.
+    near[::5] = near[::5] // 256 * 256
+    # Steps of 31 to 33 whole numbers, and the codes on both sides of a whole number.
+    steps = 8192 * drawn(-2, 3) + 256 * drawn(-1, 2) + drawn(0, 2)
+    ends = torch.where(drawn(0, 2) > 0, top - 1, -top)
+    scores = torch.stack([near, near, near, steps, steps, drawn(-top, top), ends])
+    chosen = scores.gather(0, drawn(0, 7)[None])[0].clamp(-top, top - 1)
+    # The reference rises from -19 to 13: by 32, one more than a shift can say.
+    chosen[:2] = torch.tensor([-5000, 3328])[:n]
+    return chosen
+
+
 def _problem(case: Case, generator: torch.Generator) -> Problem:
     n, bits, each = (case.sizes[name] for name in ("n", "bits", "each"))
-    top = 2 ** (bits - 1)
-    scores = torch.randint(-top, top, (n,), generator=generator)
-    # Most lie near each other, as scores do; some as far as there are bits.
-    near = torch.randint(-1500, 1500, (n,), generator=generator)
-    # Some are whole numbers, where the next whole number is the score itself.
-    near[::5] = near[::5] // 256 * 256
-    far = torch.rand(n, generator=generator) < 0.25
-    scores = torch.where(far, scores, near.clamp(-top, top - 1))
+    scores = _scores(n, 2 ** (bits - 1), generator)
     last = (torch.arange(n) % each == each - 1).long()
     return Problem(
         {
@@ -99,7 +111,7 @@ MAX_RESCALE_UNIT = Exercise(
     problem=_problem,
     reference=_reference,
     cases=(
-        stream_case(n=96, bits=20, each=32),
+        stream_case(n=96, bits=20, each=16),
         stream_case("pauses", n=61, bits=20, each=13),
         stream_case("blocked", n=33, bits=18, each=11),
         stream_case("starved", n=33, bits=20, each=64),
