@@ -37,11 +37,12 @@ from solutions.streaming_fpga import (
     tools,
 )
 from solutions.streaming_fpga.attention_head import sum_width
+from solutions.streaming_fpga.synthesis import SynthesisError
 
 DEVICE, SPEED, SEED = "85k", 6, 1
 KEYS = 64
 # What must not be lost, by the device's slug as every benchmark has it.
-FLOORS = {"ecp5": {"streaming_attention": 80.0, "attention_head": 80.0}}
+FLOORS = {"ecp5": {"streaming_attention": 80.0}}
 
 
 class Circuit(NamedTuple):
@@ -82,8 +83,15 @@ def main() -> int:
         print("not measured: Yosys and nextpnr are missing (make setup EXTRA=fpga)")
         return 0
     rows: list[dict[str, Any]] = []
+    failed: list[str] = []
     for circuit in CIRCUITS:
-        rows.append(implemented(circuit))
+        try:
+            rows.append(implemented(circuit))
+        except SynthesisError as error:
+            # Its row stays empty: not measured.
+            print(f"{circuit.name}: {error}", file=sys.stderr)
+            failed.append(circuit.name)
+            continue
         if circuit.name in FLOORS["ecp5"]:
             rows[-1]["cycles_a_key"] = cycles
         print(rows[-1], flush=True)
@@ -96,7 +104,7 @@ def main() -> int:
         if row["fmax_mhz"] < floors.get(row["name"], 0)
     ]
     print("\n".join(low), end="\n" if low else "")
-    return int(asked.check and bool(low))
+    return int(asked.check and bool(low or failed))
 
 
 def store(rows: list[dict[str, Any]], folder: Path) -> None:
