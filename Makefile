@@ -17,14 +17,14 @@ else
   BOOTSTRAP = @command -v python3 >/dev/null || \
 	{ echo "Kernelwright: no python3 on the PATH: wanted 3.11 or newer. Mend: apt-get install python3 python3-venv" >&2; exit 2; }; \
 	python3 tools/bootstrap.py
-  learn: ; $(BOOTSTRAP) learn
+  learn: ; $(BOOTSTRAP) learn $(EXTRA)
   dev: ; $(BOOTSTRAP) dev
 endif
 .PHONY: learn dev
 
 ##@ Learn
 .PHONY: setup lab grade grade-class update
-setup: learn ## set this machine up (the other commands do it too)
+setup: learn ## set this machine up (the other commands do it too; EXTRA=fpga)
 
 lab: learn ## open JupyterLab on chapter 1
 	$(PY) -m jupyterlab chapters/01_vector_add.ipynb

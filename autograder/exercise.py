@@ -81,6 +81,7 @@ class Problem:
             what the port of that name is given, and an output what one gives: an item
             whenever valid and ready meet, if the port is a stream; else one a cycle,
             the outputs late by the component's ``latency`` (0 unless it says so).
+            A row of a tensor of rows fills a payload's fields in their order.
             ``x.valid`` and ``out.ready`` are tensors that say in which cycles the
             outside has an item for the stream ``x``, or room for one of ``out``.
     """
@@ -139,9 +140,10 @@ class Count:
             output, the most), or what a block does as a whole, whatever the memory:
             ``barriers``, ``shuffles`` and what else a trace counts
             (``kernelwright.emulator.operations``).
-            Of a circuit ``cycles``; of ranks, by the one that does most,
-            ``sent bytes`` and ``messages``; of a function that prints CUDA C++, how
-            often that calls a function: ``calls of tanhf in the text``.
+            Of a circuit ``cycles``, and of its description ``multipliers`` and
+            ``register bits`` (without those of a memory's ports); of ranks, by the one
+            that does most, ``sent bytes`` and ``messages``; of a function that prints
+            CUDA C++, how often that calls a function: ``calls of tanhf in the text``.
         space: ``global`` or ``shared``; none of what is not of a memory.
         op: ``load`` or ``store``; an asynchronous copy is a load from global memory.
         ideal: the least that the work needs; ``None`` derives it from the sizes of the

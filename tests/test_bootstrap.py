@@ -142,3 +142,31 @@ def test_every_profile_names_extras_that_exist(bootstrap: ModuleType) -> None:
     extras = set(project["optional-dependencies"])
     wanted = {extra for profile in bootstrap.PROFILES.values() for extra in profile}
     assert wanted | {"cpu", "gpu", "gpu13"} <= extras
+
+
+def test_an_extra_is_added_once(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "venv").mkdir()
+    asked: list[list[str]] = []
+    monkeypatch.setattr(bootstrap, "install", lambda extras: asked.append(extras) or 0)
+    assert bootstrap.add("fpga") == 0
+    assert bootstrap.add("fpga") == 0
+    assert asked == [["fpga"]]
+
+
+def test_an_extra_that_there_is_not(
+    bootstrap: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bootstrap.add("gpu") == 2
+    assert "EXTRA=gpu is no extra. Wanted: fpga." in capsys.readouterr().err
+
+
+def test_an_extra_that_fails_says_that_the_rest_works(
+    bootstrap: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bootstrap, "install", lambda extras: 1)
+    assert bootstrap.add("fpga") == 2
+    assert "all else works without it" in capsys.readouterr().err

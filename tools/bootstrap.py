@@ -1,7 +1,7 @@
 """Make .venv and install what this machine needs; do nothing when that stands.
 
 Runs under any Python 3, before anything is installed: it must be able to say that
-the Python is too old. Called by the Makefile as ``bootstrap.py PROFILE``.
+the Python is too old. Called by the Makefile as ``bootstrap.py PROFILE [EXTRA]``.
 """
 
 import hashlib
@@ -21,6 +21,8 @@ NEEDED_GB = 6
 
 # What each command wants, beside the extra that the machine's GPU decides.
 PROFILES = {"learn": ["pinned", "notebook"], "dev": ["dev"]}
+# What a chapter can do without, by the name that `make setup EXTRA=` takes.
+OPTIONAL = {"fpga": "synthesis, place and route for an ECP5 FPGA (chapter 17)"}
 
 
 def main(profile):
@@ -56,6 +58,26 @@ def main(profile):
         with open(os.path.join(VENV, ".kernelwright-" + name), "w") as file:
             file.write(fingerprint(own))
     print("Set up in %.0f s." % (time.time() - began))
+    return 0
+
+
+def add(extra):
+    """Install one of the optional extras into .venv; return the exit code."""
+    if extra not in OPTIONAL:
+        known = ", ".join(sorted(OPTIONAL))
+        return fail("EXTRA=%s is no extra. Wanted: %s." % (extra, known))
+    stamp = os.path.join(VENV, ".kernelwright-extra-" + extra)
+    wanted = fingerprint([extra])
+    if read(stamp) == wanted:
+        return 0
+    print("Adding %s …" % OPTIONAL[extra])
+    if install([extra]):
+        return fail(
+            "pip could not install %s (above). Mend what it names and run the same "
+            "command again; all else works without it." % extra
+        )
+    with open(stamp, "w") as file:
+        file.write(wanted)
     return 0
 
 
@@ -231,4 +253,7 @@ def fail(line):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "learn"))
+    code = main(sys.argv[1] if len(sys.argv) > 1 else "learn")
+    for name in sys.argv[2:]:
+        code = code or add(name)
+    sys.exit(code)

@@ -2,13 +2,14 @@
 
 A port that is a stream takes and gives an item whenever valid and ready meet; any other
 holds the item of the cycle, and gives it as many cycles later as the component's
-``latency`` says.
+``latency`` says. A tensor of rows gives each row's numbers to the fields of a
+payload, in their order, and takes them so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from autograder.worker.troubles import Told, Trouble
 from autograder.worker.wire import Header
 
 _CELL = re.compile(r"^\s*cell (\$\w+)", re.MULTILINE)
+_REGISTER = re.compile(r"cell \$dff .*\n\s*parameter \\WIDTH (\d+)")
 _PACE = (".valid", ".ready")
 
 
@@ -50,7 +52,8 @@ class Circuit(Entry):
                 for out, dtype in zip(outputs, types, strict=True)
             ]
         )
-        return Made(tensors, {"counted": {"cycles": cycles}}, described)
+        counted = {"cycles": cycles, **_hardware(_component(answer, given, header))}
+        return Made(tensors, {"counted": counted}, described)
 
 
 def cells_of(answer: Any, given: Given, header: Header) -> list[str]:
@@ -59,6 +62,15 @@ def cells_of(answer: Any, given: Given, header: Header) -> list[str]:
 
     text = rtlil.convert(_component(answer, given, header))
     return sorted(set(_CELL.findall(text)))
+
+
+def _hardware(component: Any) -> dict[str, int]:
+    """Count what it is described with: multipliers, and bits of its registers."""
+    from amaranth.back import rtlil
+
+    text = rtlil.convert(component)
+    bits = [int(width) for width in _REGISTER.findall(text)]
+    return {"multipliers": text.count("cell $mul "), "register bits": sum(bits)}
 
 
 def _component(answer: Any, given: Given, header: Header) -> Any:
@@ -122,12 +134,16 @@ class _Port:
     def give(self, ctx: Any, cycle: int) -> None:
         """Set an input for this cycle."""
         if not self.is_stream:
-            ctx.set(self.port, self.items[cycle] if cycle < self.wanted else 0)
+            item = self.items[min(cycle, self.wanted - 1)] if self.wanted else 0
+            if cycle >= self.wanted:
+                item = [0] * len(item) if isinstance(item, list) else 0
+            ctx.set(self.port, filled(self.port, item))
             return
         # What was offered stays until it is taken.
         if not self.offered and self.passed < self.wanted and self._ready(cycle):
             self.offered = True
-            ctx.set(self.port.payload, self.items[self.passed])
+            payload = self.port.payload
+            ctx.set(payload, filled(payload, self.items[self.passed]))
         ctx.set(self.port.valid, self.offered)
 
     def open(self, ctx: Any, cycle: int) -> None:
@@ -153,11 +169,64 @@ class _Port:
             item = ctx.get(self.port.payload)
         else:
             return
-        self.items.append(int(item))
+        self.items.append(flat(item))
         self.passed += 1
 
     def _ready(self, cycle: int) -> bool:
         return cycle >= len(self.pace) or bool(self.pace[cycle])
+
+
+def filled(port: Any, item: Any) -> Any:
+    """Return what a port or payload is set to: a row fills its fields in their order.
+
+    Raises:
+        WrongReturn: the row has more numbers, or fewer.
+    """
+    from amaranth.lib import data
+
+    if not isinstance(port, data.View):
+        if isinstance(item, list):
+            raise WrongReturn(
+                f"a port takes one number and is given rows of {len(item)}; wanted a "
+                "payload with as many fields (data.StructLayout, data.ArrayLayout)."
+            )
+        return item
+    row = item if isinstance(item, list) else [item]
+    left = iter(row)
+    try:
+        made = _take(port.shape(), left)
+    except StopIteration:
+        made = None
+    if made is None or next(left, None) is not None:
+        raise WrongReturn(
+            f"a payload is {port.shape()}; wanted fields for {len(row)} numbers."
+        )
+    return made
+
+
+def _take(layout: Any, left: Iterator[int]) -> Any:
+    from amaranth.lib import data
+
+    if isinstance(layout, data.ArrayLayout):
+        return [_take(layout.elem_shape, left) for _ in range(layout.length)]
+    if isinstance(layout, data.StructLayout):
+        return {name: _take(shape, left) for name, shape in layout.members.items()}
+    return next(left)
+
+
+def flat(item: Any) -> int | list[int]:
+    """Return what a port gave: a number, or its fields' numbers in their order."""
+    from amaranth.lib import data
+
+    if not isinstance(item, data.Const):
+        return int(item)
+    layout = item.shape()
+    array = isinstance(layout, data.ArrayLayout)
+    numbers: list[int] = []
+    for name in range(layout.length) if array else layout.members:
+        part = flat(item[name])
+        numbers += part if isinstance(part, list) else [part]
+    return numbers
 
 
 def _ports(

@@ -163,7 +163,11 @@ def test_the_tolerance_rejects_lower_precision_and_accepts_the_last_bit(
             assert judged(best, reference[name]), case.name
             exact = reference[name].double().reshape(output.shape)
             assert judged(_other_neighbour(best, exact), reference[name]), case.name
-            rejected.append(not judged(_lower(best, output.dtype), reference[name]))
+            # A circuit's weights have 16 bits behind the point; _lower leaves half as
+            # many of a float16.
+            precision = torch.float16 if exercise.entry == "circuit" else output.dtype
+            lower = _lower(best, precision).to(output.dtype)
+            rejected.append(not judged(lower, reference[name]))
     # A case of zeros, or of one element, may survive the rounding; the others not.
     assert sum(rejected) >= 0.5 * len(rejected), rejected
 

@@ -16,6 +16,7 @@ from kernelwright.draw import (
     expert_tiles,
     explore_blocking,
     explore_groups,
+    explore_pipeline,
     explore_routing,
     explore_tile,
     explore_words,
@@ -92,6 +93,7 @@ FIGURES: dict[str, Callable[[], object]] = {
     "im2col_tile": lambda: im2col_tile(6, 7, 16),
     "epilogue_map": lambda: epilogue_map(HELD),
     "explore_routing": lambda: explore_routing(tokens=8).figure(),
+    "explore_pipeline": lambda: explore_pipeline(cycles=9).figure(),
     "look_back": lambda: look_back([3, 1, 4, 1], [1, 3, 1, 2], window=2),
     "expert_tiles": lambda: expert_tiles([37, 37, 75]),
     "explore_words": lambda: explore_words(in_words, lanes=(0, 9)).figure(),
@@ -104,6 +106,7 @@ FIGURES: dict[str, Callable[[], object]] = {
 NARROW = (
     "program_map",
     "fusion_flows",
+    "explore_pipeline",
     "explore_routing",
     "look_back",
     "expert_tiles",
