@@ -30,6 +30,7 @@ def prose(chapter: str) -> str:
     text = re.sub(r"\A---\n.*?\n---\n", "", chapter, flags=re.S)
     text = re.sub(r"^(`{3,}).*?^\1`*$", "", text, flags=re.S | re.M)
     text = re.sub(r"^:{3,}.*?$|^:\w+:.*?$|^\(.*\)=$", "", text, flags=re.M)
+    text = re.sub(r"\{result\}`[^`]*`", "", text)
     text = re.sub(r"\{\w+\}`([^`<]*?)(?: <[^`]*>)?`", r"\1", text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
