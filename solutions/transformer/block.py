@@ -19,8 +19,8 @@ def transformer_block(x, norms, joined, out, gate, up, down, heads, kv_heads):
     h = F.rms_norm(x, (d,), norms[0], 1e-5)
     split = (h @ joined.T).view(length, heads + 2 * kv_heads, size)
     q, k, v = split.split((heads, kv_heads, kv_heads), 1)
-    place = torch.arange(length, dtype=x.dtype, device=x.device)
-    pair = torch.arange(0, size, 2, dtype=x.dtype, device=x.device)
+    place = torch.arange(length).to(x)
+    pair = torch.arange(0, size, 2).to(x)
     angle = place[:, None, None] * 10_000.0 ** (-pair / size)
     cosine, sine = angle.cos(), angle.sin()
 

@@ -14,7 +14,7 @@ def generate(model, prompt, noise, temperature, end):
     """
     # [hole]
     new = len(noise)
-    made = torch.full((new,), end, dtype=torch.int64, device=prompt.device)
+    made = prompt.new_full((new,), end)
     cache = model.new_cache(len(prompt) + new)
     tokens, first = prompt, 0
     for index in range(new):

@@ -25,25 +25,22 @@ def attend_cached(joined, keys, values, start):
     """Attend from new tokens, the first of which is at position start.
 
     joined is (new, 3, heads, size): q, k and v of each token. The caches,
-    (max_len, heads, size), are filled up to start; turned keys are kept.
+    (max_len, heads, size), are filled up to start, and written.
     """
     new, _, _, size = joined.shape
     end = start + new
     # [hole]
     # [broken]
     # q, k = turn(joined[:, 0], 0), turn(joined[:, 1], 0)
-    # keys, values = keys.clone(), values.clone()
     # keys[start:end], values[start:end] = k, joined[:, 2]
-    # seen = torch.ones(new, end, dtype=torch.bool, device=k.device)
-    # seen = seen.tril()
+    # scores = torch.einsum("ihd,jhd->hij", q, keys[:end]) / size**0.5
+    # seen = torch.ones_like(scores[0], dtype=torch.bool).tril()
     # [/broken]
     q, k = turn(joined[:, 0], start), turn(joined[:, 1], start)
-    keys, values = keys.clone(), values.clone()
     keys[start:end], values[start:end] = k, joined[:, 2]
-    seen = torch.ones(new, end, dtype=torch.bool, device=k.device)
-    seen = seen.tril(start)
-    # [/hole]
     scores = torch.einsum("ihd,jhd->hij", q, keys[:end]) / size**0.5
+    seen = torch.ones_like(scores[0], dtype=torch.bool).tril(start)
+    # [/hole]
     weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
     out = torch.einsum("hij,jhd->ihd", weights, values[:end])
     return out, keys, values

@@ -71,9 +71,9 @@ MISPLACED_TOKEN = Exercise(
         "`joined` is (new, 3, heads, size), float64, the tokens at positions start, "
         "start + 1, …; the caches are (max_len, heads, size) and hold what came "
         "before, with turned keys.",
-        "Returned are (new, heads, size) and both caches with the new tokens at their "
-        "positions. What lies in the caches behind them is never read, and comes back "
-        "as it was. The caches that were given stay as they were.",
+        "Returned are (new, heads, size) and both caches, with the new tokens at "
+        "their positions. What lies in the caches behind them is never read, and "
+        "comes back as it was.",
         "A token sees itself and everything before it.",
     ),
     problem=_problem,

@@ -92,6 +92,7 @@ TRANSFORMER_BLOCK = Exercise(
         block_case(12, 6, 2, 4, 12),
         block_case(7, 3, 3, 8, 9),
         block_case(5, 4, 1, 2, 16),
+        block_case(4, 1, 1, 4, 6),
         block_case(1, 2, 1, 4, 8),
     ),
     tolerance=near(_reference),
