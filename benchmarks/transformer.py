@@ -229,7 +229,8 @@ def layers() -> Iterator[Candidate]:
         yield Candidate(
             f"layer_{suffix}", f"a layer, 4 x 2,048 tokens: {label}",
             _BothWays(layer, x, slope), dtype="bfloat16",
-            flops=6.0 * tokens * (matrices + x.shape[1] * width), peers=("layer_standard",),
+            flops=6.0 * tokens * (matrices + x.shape[1] * width),
+            peers=("layer_standard",),
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from kernelwright.draw.live import Explorer, explore_stride, explore_tile
 from kernelwright.draw.look_back import look_back
 from kernelwright.draw.machine import MachineTour, machine_tour
 from kernelwright.draw.online_softmax import online_softmax
+from kernelwright.draw.positions import explore_positions
 from kernelwright.draw.quantized import explore_groups
 from kernelwright.draw.ragged import expert_tiles
 from kernelwright.draw.routing import explore_routing
@@ -42,6 +43,7 @@ __all__ = [
     "expert_tiles",
     "explore_blocking",
     "explore_groups",
+    "explore_positions",
     "explore_routing",
     "explore_stride",
     "explore_tile",

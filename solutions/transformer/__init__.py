@@ -40,10 +40,11 @@ from solutions.transformer.model import Config, Model
 from solutions.transformer.operations import Operations
 from solutions.transformer.rotary import rotate
 from solutions.transformer.speculative import generate_speculative
-from solutions.transformer.text import Tokenizer, course_text
+from solutions.transformer.text import Bytes, Tokenizer, course_text, tokenizer_for
 from solutions.transformer.training import train, train_step
 
 __all__ = [
+    "Bytes",
     "Config",
     "Converted",
     "FlashAttention",
@@ -64,6 +65,7 @@ __all__ = [
     "perplexity",
     "rotate",
     "save",
+    "tokenizer_for",
     "train",
     "train_step",
     "weight_bytes",

@@ -23,7 +23,7 @@ from solutions.transformer.compression import compress, perplexity, weight_bytes
 from solutions.transformer.files import load, save
 from solutions.transformer.generation import generate
 from solutions.transformer.model import Config, Model
-from solutions.transformer.text import Tokenizer, course_text
+from solutions.transformer.text import course_text, tokenizer_for
 from solutions.transformer.training import train
 
 PROMPT = "A kernel that reads each number once"
@@ -65,7 +65,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
     text = course_text()
-    tokenizer = Tokenizer.train(text)
+    tokenizer = tokenizer_for(text)
     tokens = tokenizer.encode(text)
     cut = int(len(tokens) * (1 - HELD_OUT))
     run = run_for(device, tokenizer.vocabulary)

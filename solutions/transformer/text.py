@@ -36,6 +36,29 @@ def prose(chapter: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
+class Bytes:
+    """The simplest tokens: a text's bytes, for where ``tokenizers`` is not installed."""
+
+    vocabulary = 256
+
+    def encode(self, text: str) -> torch.Tensor:
+        """Return a text's bytes: int64 (n)."""
+        return torch.tensor(list(text.encode()), dtype=torch.int64)
+
+    def decode(self, tokens: torch.Tensor) -> str:
+        """Return the text of bytes, (n)."""
+        return bytes(tokens.tolist()).decode(errors="replace")
+
+
+def tokenizer_for(text: str, vocabulary: int = 1024) -> Bytes | Tokenizer:
+    """Train a byte-pair encoding on a text; without ``tokenizers``, take its bytes."""
+    try:
+        return Tokenizer.train(text, vocabulary)
+    except ModuleNotFoundError as error:
+        print(f"{error}; until then each byte is a token")
+        return Bytes()
+
+
 class Tokenizer:
     """A byte-pair encoding over bytes: any text can be encoded, and comes back.
 
