@@ -31,7 +31,12 @@ from __future__ import annotations
 from solutions.transformer.cache import KVCache
 from solutions.transformer.compression import compress, perplexity, weight_bytes
 from solutions.transformer.conversion import Converted, convert
-from solutions.transformer.drop_ins import FlashAttention, FusedLayerNorm, Profiler
+from solutions.transformer.drop_ins import (
+    FlashAttention,
+    FusedLayerNorm,
+    NeuroProfiler,
+    Profiler,
+)
 from solutions.transformer.files import load, save
 from solutions.transformer.generation import generate
 from solutions.transformer.layer import TransformerLayer
@@ -51,6 +56,7 @@ __all__ = [
     "FusedLayerNorm",
     "KVCache",
     "Model",
+    "NeuroProfiler",
     "Operations",
     "Profiler",
     "Tokenizer",
