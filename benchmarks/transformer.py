@@ -71,7 +71,7 @@ def measured(options: argparse.Namespace) -> _command.Measured:
     rows: list[Row] = []
     for number, group in enumerate((steps, swaps, layers, decoding)):
         todo = list(group())
-        found = _peers.beside_peers(todo, ROUNDS, SECONDS, warm_ups=1)
+        found = _peers.beside_peers(todo, ROUNDS, SECONDS)
         if number == 0:
             _peers.compare_with_torch(found)
         if number < 3:

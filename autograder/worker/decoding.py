@@ -74,7 +74,8 @@ class CountingModel:
         earlier = torch.arange(room, device=x.device) <= positions[:, None]
         seen = earlier & cache.filled
         weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-        return (x + weights @ cache.values) @ self.head.T
+        logits: torch.Tensor = (x + weights @ cache.values) @ self.head.T
+        return logits
 
 
 def adapt_generate(

@@ -37,7 +37,7 @@ def prose(chapter: str) -> str:
 
 
 class Bytes:
-    """The simplest tokens, a text's bytes: for where ``tokenizers`` is not installed."""
+    """The simplest tokens, a text's bytes: where ``tokenizers`` is not installed."""
 
     vocabulary = 256
 

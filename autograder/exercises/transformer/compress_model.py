@@ -13,6 +13,7 @@ from autograder.exercise import (
     Outputs,
     Problem,
     Tolerance,
+    Value,
 )
 from autograder.exercises.transformer.wide import PRELUDE
 
@@ -37,7 +38,7 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
         tall, wide = matrix.shape
         outputs[f"{name}_packed"] = Output((tall, wide // 2), torch.uint8, bits=True)
         outputs[f"{name}_scales"] = Output((tall, wide // size), torch.float16)
-    given = {
+    given: dict[str, Value | None] = {
         "first": first,
         "second": second,
         "norm": torch.randn(columns, generator=generator),

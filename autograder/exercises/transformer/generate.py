@@ -19,6 +19,7 @@ from autograder.exercise import (
     Outputs,
     Problem,
     Tolerance,
+    Value,
 )
 from autograder.exercises.transformer.wide import PRELUDE, normal
 from autograder.worker.decoding import COUNT, CountingModel
@@ -38,7 +39,7 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     length, new = case.sizes["length"], case.sizes["new"]
     uniform = torch.rand(new, VOCABULARY, generator=generator, dtype=torch.float64)
     temperature = {"drawn": 2.5, "cool": 0.4}.get(case.regime, 0.0)
-    given: dict[str, torch.Tensor | int | float | None] = {
+    given: dict[str, Value | None] = {
         "embedding": normal(generator, VOCABULARY, D, scale=1.0),
         "joined": normal(generator, 3, D, D, scale=1.2),
         "head": normal(generator, VOCABULARY, D, scale=1.5),
