@@ -109,14 +109,15 @@ class Step:
     ) -> None:  # fmt: skip
         self.cache, self.token = cache, token.clone()
         length = cache.length
-        if generator is None and token.is_cuda:
+        given = generator
+        if generator is None:
             generator = torch.cuda.default_generators[token.device.index or 0]
 
         def run() -> None:
             self.token.copy_(choose(model(self.token[:, None], cache)[:, -1]))
 
         # A warm-up compiles what is not yet; its draws and its token are undone.
-        state = generator.get_state() if generator is not None else None
+        state = generator.get_state()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -124,17 +125,15 @@ class Step:
                 run()
                 self._restore(token, length)
         torch.cuda.current_stream().wait_stream(stream)
-        if generator is not None and state is not None:
-            generator.set_state(state)
+        generator.set_state(state)
         self.graph = torch.cuda.CUDAGraph()
-        if generator is not None:
-            self.graph.register_generator_state(generator)
+        if given is not None:  # torch's own one is known to every graph
+            self.graph.register_generator_state(given)
         with torch.cuda.graph(self.graph):
             run()
         # Capturing runs nothing on the device, but it counted on the host.
         cache.length = length
-        if generator is not None and state is not None:
-            generator.set_state(state)
+        generator.set_state(state)
 
     def _restore(self, token: torch.Tensor, length: int) -> None:
         self.token.copy_(token)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from kernelwright.operators import operator
 from solutions.transformer.kernels import cross_entropy_kernel
 
 ROWS = 1024
@@ -51,45 +52,63 @@ def linear_cross_entropy(
             f"linear_cross_entropy: targets have shape {tuple(targets.shape)}; wanted "
             f"({len(x)},), one a token."
         )
-    made: torch.Tensor = _Loss.apply(x, weight, targets, rows)
+    keep = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    made: torch.Tensor = _loss(x, weight, targets, rows, keep)[0]
     return made
 
 
-class _Loss(torch.autograd.Function):
-    """Compute both gradients on the way: backward only scales them."""
+@operator("linear_cross_entropy")
+def _loss(
+    x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, rows: int, keep: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Compute both gradients on the way, if they are kept: backward only scales."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    losses = torch.empty(len(x), dtype=wide, device=x.device)
+    dx, dw = _slopes(x, weight, keep)
+    for first in range(0, len(x), rows):
+        part = slice(first, first + rows)
+        logits = x[part] @ weight.T
+        gradient_of_logits(logits, targets[part], losses[part])
+        if keep:
+            torch.mm(logits, weight, out=dx[part])
+            dw += logits.T @ x[part]
+    count = (targets >= 0).sum()
+    if keep:
+        dx /= count
+        dw /= count
+    return losses.sum() / count, dx, dw
 
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor,
-        rows: int,
-    ) -> torch.Tensor:  # fmt: skip
-        wanted = ctx.needs_input_grad[:2]
-        wide = torch.promote_types(x.dtype, torch.float32)
-        losses = torch.empty(len(x), dtype=wide, device=x.device)
-        dx = torch.empty_like(x) if wanted[0] else None
-        dw = torch.zeros_like(weight, dtype=wide) if wanted[1] else None
-        for first in range(0, len(x), rows):
-            part = slice(first, first + rows)
-            logits = x[part] @ weight.T
-            gradient_of_logits(logits, targets[part], losses[part])
-            if dx is not None:
-                torch.mm(logits, weight, out=dx[part])
-            if dw is not None:
-                dw += logits.T @ x[part]
-        count = (targets >= 0).sum()
-        ctx.save_for_backward(dx, dw, count)
-        ctx.dtype = weight.dtype
-        return losses.sum() / count
 
-    @staticmethod
-    def backward(ctx: Any, slope: torch.Tensor) -> tuple[Any, ...]:
-        dx, dw, count = ctx.saved_tensors
-        scale = slope / count
-        if dx is not None:
-            dx = dx * scale.to(dx.dtype)
-        if dw is not None:
-            dw = (dw * scale).to(ctx.dtype)
-        return dx, dw, None, None
+@_loss.register_fake
+def _(
+    x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, rows: int, keep: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return x.new_empty((), dtype=wide), *_slopes(x, weight, keep)
+
+
+def _slopes(
+    x: torch.Tensor, weight: torch.Tensor, keep: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make room for both gradients, the weight's in float32, which is added up."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    shapes = (x.shape, weight.shape) if keep else ((0,), (0,))
+    return x.new_empty(shapes[0]), weight.new_zeros(shapes[1], dtype=wide)
+
+
+def _keep_slopes(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*output[1:])
+    ctx.dtype = inputs[1].dtype
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _gradient(ctx: Any, slope: torch.Tensor, *_: Any) -> tuple[Any, ...]:
+    dx, dw = ctx.saved_tensors
+    scaled = dx * slope.to(dx.dtype), (dw * slope).to(ctx.dtype)
+    return *scaled, None, None, None
+
+
+_loss.register_autograd(_gradient, setup_context=_keep_slopes)
 
 
 def gradient_of_logits(

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from kernelwright.operators import operator
 from solutions.transformer.kernels import rotate_kernel
 
 Heads = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -86,7 +87,9 @@ def rotate(
     """
     if not joined.is_cuda or joined.dtype == torch.float64:
         return rotate_plain(joined, positions, heads, kv_heads, base, reach)
-    made: Heads = _Rotate.apply(joined, positions, heads, kv_heads, base, reach)
+    head_dim = joined.shape[2] // (heads + 2 * kv_heads)
+    both = tables(reach, head_dim, base, joined.device)
+    made: Heads = _rotate(joined, positions, *both, heads, kv_heads)
     return made
 
 
@@ -112,29 +115,64 @@ def append(
     return q
 
 
-class _Rotate(torch.autograd.Function):
-    """Autograd's view of the kernel: the gradient is turned back."""
+@operator("rotary")
+def _rotate(
+    joined: torch.Tensor, positions: torch.Tensor, cosines: torch.Tensor,
+    sines: torch.Tensor, heads: int, kv_heads: int,
+) -> Heads:  # fmt: skip
+    made = _empty(joined, heads, kv_heads)
+    _launch(joined.contiguous(), made, positions, cosines, sines)
+    return made
 
-    @staticmethod
-    def forward(
-        ctx: Any, joined: torch.Tensor, positions: torch.Tensor, heads: int,
-        kv_heads: int, base: float, reach: int,
-    ) -> Heads:  # fmt: skip
-        batch, length, width = joined.shape
-        head_dim = width // (heads + 2 * kv_heads)
-        q = joined.new_empty(batch, heads, length, head_dim)
-        k, v = joined.new_empty(2, batch, kv_heads, length, head_dim)
-        ctx.tables = tables(reach, head_dim, base, joined.device)
-        ctx.positions, ctx.shape = positions, joined.shape
-        _launch(joined.contiguous(), (q, k, v), positions, *ctx.tables)
-        return q, k, v
 
-    @staticmethod
-    def backward(ctx: Any, *slopes: torch.Tensor) -> tuple[Any, ...]:
-        ready = tuple(s if s.stride(-1) == 1 else s.contiguous() for s in slopes)
-        joined = ready[0].new_empty(ctx.shape)
-        _launch(joined, ready, ctx.positions, *ctx.tables, back=True)
-        return joined, None, None, None, None, None
+@operator("rotary_backward")
+def _rotate_back(
+    dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, positions: torch.Tensor,
+    cosines: torch.Tensor, sines: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    joined = _empty_joined(dq, dk)
+    ready = tuple(t if t.stride(-1) == 1 else t.contiguous() for t in (dq, dk, dv))
+    _launch(joined, ready, positions, cosines, sines, back=True)
+    return joined
+
+
+@_rotate.register_fake
+def _(
+    joined: torch.Tensor, positions: torch.Tensor, cosines: torch.Tensor,
+    sines: torch.Tensor, heads: int, kv_heads: int,
+) -> Heads:  # fmt: skip
+    return _empty(joined, heads, kv_heads)
+
+
+@_rotate_back.register_fake
+def _(
+    dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, *rest: torch.Tensor
+) -> torch.Tensor:
+    return _empty_joined(dq, dk)
+
+
+def _keep_places(ctx: Any, inputs: tuple[Any, ...], output: Heads) -> None:
+    ctx.save_for_backward(*inputs[1:4])
+
+
+def _gradient(ctx: Any, *slopes: torch.Tensor) -> tuple[Any, ...]:
+    return _rotate_back(*slopes, *ctx.saved_tensors), None, None, None, None, None
+
+
+_rotate.register_autograd(_gradient, setup_context=_keep_places)
+
+
+def _empty(joined: torch.Tensor, heads: int, kv_heads: int) -> Heads:
+    batch, length, width = joined.shape
+    size = width // (heads + 2 * kv_heads)
+    q = joined.new_empty(batch, heads, length, size)
+    k, v = (joined.new_empty(batch, kv_heads, length, size) for _ in range(2))
+    return q, k, v
+
+
+def _empty_joined(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    batch, heads, length, size = q.shape
+    return q.new_empty(batch, length, (heads + 2 * k.shape[1]) * size)
 
 
 def _launch(

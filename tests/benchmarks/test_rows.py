@@ -128,7 +128,7 @@ def sizes_of(stem: str, timed: list[dict[str, Any]]) -> list[int]:
             groups = import_module(f"benchmarks.{stem}").groups()
             return [len(list(group)) for group in groups]
     # Each group has one peer.
-    if stem in ("epilogue", "flash_attention_triton", "int4"):
+    if stem in ("epilogue", "flash_attention_triton", "int4", "transformer"):
         counts = Counter(row["peer"] for row in timed)
         return list(counts.values())
     return [len(timed)]

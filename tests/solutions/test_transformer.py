@@ -19,6 +19,7 @@ from solutions.transformer import (
     linear_cross_entropy,
     load,
     perplexity,
+    rotary,
     rotate,
     save,
     train,
@@ -145,6 +146,27 @@ def test_the_rotary_kernel_is_the_plain_one(back: bool) -> None:
         torch.testing.assert_close(whole.detach(), wanted)
     else:
         torch.testing.assert_close(split, [q.detach(), k.detach(), v.detach()])
+
+
+def test_the_rotary_operators_gradient_is_the_plain_ones() -> None:
+    joined = torch.randn(2, 5, (3 + 2) * 12, requires_grad=True)
+    positions = torch.arange(5, dtype=torch.int32).repeat(2, 1)
+    both = tables(16, 12, 100.0, torch.device("cpu"))
+    found = []
+    for made in (
+        rotary._rotate(joined, positions, *both, 3, 1),
+        rotate_plain(joined, positions, 3, 1, 100.0, 16),
+    ):
+        slopes = [torch.full_like(t, 0.5) + t.detach() ** 2 for t in made]
+        found.append((*made, *torch.autograd.grad(made, joined, slopes)))
+    torch.testing.assert_close(*found)
+
+
+def test_without_gradients_the_loss_keeps_nothing() -> None:
+    x, weight = torch.randn(7, 4), torch.randn(9, 4)
+    targets = torch.randint(0, 9, (7,))
+    wanted = F.cross_entropy(x @ weight.T, targets)
+    torch.testing.assert_close(linear_cross_entropy(x, weight, targets), wanted)
 
 
 def test_the_loss_in_parts_is_the_whole_loss() -> None:
