@@ -23,7 +23,7 @@ endif
 .PHONY: learn dev
 
 ##@ Learn
-.PHONY: setup lab grade grade-class update
+.PHONY: setup lab grade grade-class demo update
 setup: learn ## set this machine up (the other commands do it too; EXTRA=fpga)
 
 lab: learn ## open JupyterLab on chapter 1
@@ -40,6 +40,9 @@ grade-class: learn ## grade a class, a folder or .ipynb a student (CLASS=folder 
 	  $(or $(CLASS),$(error CLASS= names the folder that holds a folder or .ipynb for each student)) \
 	  $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)") \
 	  $(if $(OUT),--out "$(OUT)")
+
+demo: learn ## train, compress and generate with a small transformer (STEPS=n)
+	@$(PY) -m solutions.transformer.demo $(if $(STEPS),--steps $(STEPS))
 
 update: learn ## carry your exercises over into a newer edition of the notebooks
 	$(PY) -m autograder.authoring update

@@ -63,6 +63,7 @@ batch9 fusion-bench epilogue-bench sweep-fusion
 batch10 fusion-grade epilogue-grade int4-grade moe-grade
 batch11 int4-bench moe-bench sweep-int4
 batch12 as-called launch sweep-moe
+batch13 transformer-bench transformer-grade
 EOF
 }
 

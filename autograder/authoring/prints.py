@@ -33,6 +33,7 @@ from autograder.oracle import (
 )
 from autograder.prints import (
     DIGITS,
+    DIGITS_OF_DOUBLES,
     UNWRITTEN,
     Number,
     Print,
@@ -230,7 +231,9 @@ def _print(verdict: Verdict, at: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         "wrong": {name: int(bad.sum()) for name, bad in verdict.bad.items()}
     }
     for name, where in at.items():
-        values = _told(verdict.outputs[name].reshape(-1)[where])
+        put_out = verdict.outputs[name].reshape(-1)[where]
+        double = put_out.dtype == torch.float64
+        values = _told(put_out, DIGITS_OF_DOUBLES if double else DIGITS)
         unwritten = verdict.untouched[name].reshape(-1)[where].tolist()
         kept[name] = [
             UNWRITTEN if not_there else value
@@ -239,14 +242,14 @@ def _print(verdict: Verdict, at: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     return kept
 
 
-def _told(values: torch.Tensor) -> list[Number]:
+def _told(values: torch.Tensor, digits: int = DIGITS) -> list[Number]:
     """Return numbers as JSON has them; what it has none for, by name."""
 
     def told(value: float | int | bool) -> Number:
         if isinstance(value, float):
             if not math.isfinite(value):
                 return str(value)
-            value = float(f"{value:.{DIGITS}g}")
+            value = float(f"{value:.{digits}g}")
         return int(value) if value == int(value) and abs(value) < 1e15 else value
 
     return [told(value) for value in values.tolist()]

@@ -8,7 +8,7 @@ from autograder.kinds.cpp import CppFunction
 from autograder.kinds.cuda import CudaKernel
 from autograder.kinds.cuda_printer import CudaPrinter
 from autograder.kinds.kind import Kind
-from autograder.kinds.python import PythonFunction
+from autograder.kinds.python import CountedFunction, PythonFunction
 from autograder.kinds.ranks import Ranks
 from autograder.kinds.triton import TritonFunction
 
@@ -26,6 +26,8 @@ def kind_of(exercise: Exercise) -> Kind:
     # The prelude is the course's: it says what the answers are made of.
     if "import triton" in exercise.prelude:
         return TritonFunction()
+    if "autograder.worker.decoding" in exercise.prelude:
+        return CountedFunction()
     printed = "kernelwright.expression" in exercise.prelude
     return CudaPrinter() if printed else PythonFunction()
 

@@ -21,3 +21,9 @@ class PythonFunction(Kind):
     def structure(self, run: Run, trace: Trace | None) -> Gate:
         """Read the names that it uses."""
         return check_names(run)
+
+
+class CountedFunction(PythonFunction):
+    """One whose adapter counts what it does, such as a model's positions."""
+
+    counted: ClassVar[bool] = True

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from autograder.worker.calls import counted_by_adapter
 from autograder.worker.circuit import Circuit
 from autograder.worker.entry import Entry, Given, Made, describe_returned, watched
 from autograder.worker.launches import counted
@@ -46,6 +47,7 @@ class Function(Entry):
 
     def call(self, answer: Any, given: Given, header: Header) -> Made:
         """Call it, with its Triton launches counted and torch's operations watched."""
+        counted_by_adapter.clear()
         sizes = (prod(spec["shape"]) for spec in header["outputs"])
         origins = Origins((g.tensor for g in given.placed), sum(sizes))
         with (
@@ -62,6 +64,8 @@ class Function(Entry):
             origins.returned(made)
         facts = {"launches": seen.count, "origins": origins.trouble}
         facts |= {"operations": told(operations), "kernels": seen.kernels or printed}
+        if counted_by_adapter:
+            facts["counted"] = dict(counted_by_adapter)
         return Made(made, facts, described)
 
     def trace(self, answer: Any, given: Given, header: Header) -> Header:

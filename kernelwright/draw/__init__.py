@@ -21,6 +21,7 @@ from kernelwright.draw.look_back import look_back
 from kernelwright.draw.machine import MachineTour, machine_tour
 from kernelwright.draw.online_softmax import online_softmax
 from kernelwright.draw.pipeline import explore_pipeline
+from kernelwright.draw.positions import explore_positions
 from kernelwright.draw.quantized import explore_groups
 from kernelwright.draw.ragged import expert_tiles
 from kernelwright.draw.routing import explore_routing
@@ -45,8 +46,9 @@ __all__ = [
     "expert_tiles",
     "explore_blocking",
     "explore_groups",
-    "explore_ring",
     "explore_pipeline",
+    "explore_positions",
+    "explore_ring",
     "explore_routing",
     "explore_stride",
     "explore_tile",

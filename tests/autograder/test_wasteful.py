@@ -36,8 +36,10 @@ ALONE = [
 # One block alone has nobody to repeat; sum_all counts the blocks that have come.
 NOT_BY_BLOCKS = {"swizzle", "weigh_rows", "sum_all", "expert_offsets"}
 # The kernel is the course's own, or adds with atomics what may be added once; or it is
-# printed, and no program of Triton's.
-NOT_BY_PROGRAMS = {"absorb_tile", "tile_gradients", "flash_backward", "fuser"}
+# printed, and no program of Triton's; or a model's positions are counted.
+NOT_BY_PROGRAMS = {
+    *("absorb_tile", "tile_gradients", "flash_backward", "fuser", "generate"),
+}
 BLOCKS = [
     e.id
     for e in EXERCISES.values()

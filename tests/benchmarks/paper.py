@@ -297,6 +297,11 @@ def _flash_attention_triton(bench: ModuleType, patch: pytest.MonkeyPatch) -> Non
     _on_cpu(bench, "measured_errors", patch)
 
 
+def _transformer(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(bench, "make_optimizer", lambda *_: SimpleNamespace(state={}))
+    patch.setattr(bench, "captured", lambda run: run)
+
+
 PREPARED: dict[str, Callable[[ModuleType, pytest.MonkeyPatch], None]] = {
     "epilogue": _epilogue,
     "layernorm": _layernorm,
@@ -309,4 +314,5 @@ PREPARED: dict[str, Callable[[ModuleType, pytest.MonkeyPatch], None]] = {
     "fusion": _fusion,
     "profiling": _profiling,
     "flash_attention_triton": _flash_attention_triton,
+    "transformer": _transformer,
 }

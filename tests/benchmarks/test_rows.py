@@ -135,7 +135,7 @@ def sizes_of(stem: str, timed: list[dict[str, Any]]) -> list[int]:
             return [len(list(group)) for group in groups]
     # Each group has one peer.
     peers_of_groups = ("epilogue", "flash_attention_triton", "int4")
-    if stem in (*peers_of_groups, "parallel", "ring_allreduce"):
+    if stem in (*peers_of_groups, "parallel", "ring_allreduce", "transformer"):
         counts = Counter(row["peer"] for row in timed)
         return list(counts.values())
     return [len(timed)]
