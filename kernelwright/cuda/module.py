@@ -65,9 +65,8 @@ class Module:
         return Kernel(self, name)
 
     def program(self, expression: str) -> Program:
-        """Return what runs a kernel, for a launch whose parameters are packed."""
-        self[expression]  # which compiles it, if nothing has
-        return self._programs[expression]
+        """Return what runs a kernel, which it knows by its normal name."""
+        return self._programs[self[expression].name]
 
     @property
     def remarks(self) -> tuple[Diagnostic, ...]:

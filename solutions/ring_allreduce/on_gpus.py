@@ -113,8 +113,8 @@ class Caller:
         op = header.op or "SUM"
         op = _OF_BOOLS[op] if header.dtype == torch.bool else op
         dtype = _CPP[x.dtype]
-        small = f"one_shot<{dtype}, {OPS.index(op)}>"
-        large = f"two_shot<{dtype}, {OPS.index(op)}, {_DOES[header.kind]}>"
+        small = f"one_shot<{dtype},{OPS.index(op)}>"
+        large = f"two_shot<{dtype},{OPS.index(op)},{_DOES[header.kind]}>"
         if (header.kind, header.dtype, op) not in self._loaded:
             for name in (small, large):
                 _load(name, self.peers.device.index)

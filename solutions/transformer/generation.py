@@ -36,19 +36,21 @@ def generate(
         temperature: 0 takes the likeliest; else logits are divided by it, and drawn.
         top_k: draw among so many of the likeliest.
         generator: what is drawn comes from it, on the model's device.
-        graph: whether to replay the pass of a token as one CUDA graph; on a GPU, for
-            models without experts, when absent.
+        graph: whether to replay the pass of a token as one CUDA graph; wherever one
+            can be captured, when absent.
         told: is called with how many tokens are there.
 
     Returns:
         int64 (batch, length + new).
 
     Raises:
-        ValueError: an empty prompt, or more tokens than the model's longest sequence.
+        ValueError: an empty prompt, more tokens than the model's longest sequence, or a
+            graph of what cannot be captured.
 
     Cost: a pass a token, which reads every weight and the cache once.
     """
     batch, length = _check(model, prompt, new)
+    graph = _chosen(graph, model, prompt)
     if not new:
         return prompt
     cache = model.new_cache(batch, length + new)
@@ -60,8 +62,6 @@ def generate(
 
     token = choose(model.head(model.hidden(prompt, cache)[:, -1]))
     out[:, length] = token
-    if graph is None:
-        graph = prompt.is_cuda and not model.config.experts
     step = Step(model, cache, choose, token, generator) if graph and new > 1 else None
     for index in range(length + 1, length + new):
         if step is not None:
@@ -144,6 +144,22 @@ class Step:
         self.graph.replay()
         self.cache.length += 1
         return self.token
+
+
+def _chosen(graph: bool | None, model: Model, prompt: torch.Tensor) -> bool:
+    """Say whether a pass is captured: its shapes may not depend on its values."""
+    hindrances = {
+        "the model is on the CPU": not prompt.is_cuda,
+        "which experts get how many tokens is asked by the host": model.config.experts,
+        "torch's attention takes the cache's length from the host; "
+        "model.use(Operations.of(['decode'])) reads it on the GPU": (
+            model.operations.decode != "ours"
+        ),
+    }
+    why = [words for words, there in hindrances.items() if there]
+    if graph and why:
+        raise ValueError(f"generate: no graph can be captured: {why[0]}.")
+    return not why if graph is None else graph
 
 
 def _check(model: Model, prompt: torch.Tensor, new: int) -> tuple[int, int]:

@@ -74,8 +74,17 @@ def test_our_kernels_change_no_token_on_a_gpu(graph: bool) -> None:
 
 
 @pytest.mark.gpu
+def test_torchs_attention_changes_no_token_on_a_gpu() -> None:
+    plain = model(Operations.plain(), device="cuda")
+    prompt = prompts(20).cuda()
+    assert torch.equal(generate(plain, prompt, 30), without_cache(plain, prompt, 30))
+    with pytest.raises(ValueError, match="length from the host"):
+        generate(plain, prompt, 30, graph=True)
+
+
+@pytest.mark.gpu
 def test_a_graph_draws_what_passes_draw() -> None:
-    found = model(device="cuda")
+    found = model(Operations.ours(), device="cuda")
     drawn = []
     for graph in (False, True):
         generator = torch.Generator("cuda").manual_seed(3)
