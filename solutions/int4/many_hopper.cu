@@ -32,32 +32,30 @@ struct alignas(16) Eight {
 };
 
 // Bring x into tiles of 64 tokens and 64 columns: (token tiles, steps, 64, 64), zeros
-// behind the last token and column, up to a whole stage. Of a token's 128 bytes, group c
-// of 16 has the pairs of columns 16 t + 2 c for t from 0 to 3; it lies at c ^ token % 8,
-// as wgmma's swizzle of 128 bytes wants it.
-__device__ void arrange(const Two* x, Eight* tiles, int tokens,
-                        int columns, int first, int each) {
+// behind the last token and column, up to a whole stage. Of a token's 128 bytes, group c of 16 has the pairs
+// of columns 16 t + 2 c for t from 0 to 3; it lies at c ^ token % 8, as wgmma's swizzle
+// of 128 bytes wants it.
+extern "C" __global__ void arrange(const Two* x, Eight* tiles, int tokens,
+                                   int columns) {
     const int across = (columns + PAD * STEP - 1) / (PAD * STEP) * PAD;
-    const int all = (tokens + STEP - 1) / STEP * STEP * across * 8;
-    for (int i = first; i < all; i += each) {
-        const int c = i % 8, step = i / 8 % across, token = i / 8 / across;
-        Eight found = {};
-        if (token < tokens) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int c = i % 8, step = i / 8 % across, token = i / 8 / across;
+    if (token >= (tokens + STEP - 1) / STEP * STEP) return;
+    Eight found = {};
+    if (token < tokens) {
 #pragma unroll
-            for (int t = 0; t < 4; ++t) {
-                const int column = step * STEP + 16 * t + 2 * c;
-                if (column < columns)
-                    found.pairs[t] =
-                        x[(static_cast<long long>(token) * columns +
-                           column) /
-                          2];
-            }
+        for (int t = 0; t < 4; ++t) {
+            const int column = step * STEP + 16 * t + 2 * c;
+            if (column < columns)
+                found.pairs[t] =
+                    x[(static_cast<long long>(token) * columns + column) /
+                      2];
         }
-        const long long tile =
-            static_cast<long long>(token / STEP) * across + step;
-        tiles[tile * (X_BYTES / 16) + token % STEP * 8 + (c ^ token % 8)] =
-            found;
     }
+    const long long tile =
+        static_cast<long long>(token / STEP) * across + step;
+    tiles[tile * (X_BYTES / 16) + token % STEP * 8 + (c ^ token % 8)] =
+        found;
 }
 
 __device__ unsigned address_of(const void* shared) {
@@ -102,26 +100,6 @@ __device__ void copy_bulk(unsigned to, const void* from, int bytes,
         : "memory");
 }
 
-// Bulk copies go another way than other loads and stores: they see what was stored
-// behind this.
-__device__ void fence_for_copies() {
-    asm volatile("fence.proxy.async;" ::: "memory");
-}
-
-// Wait until so many blocks have arrived; the last that waits sets both counts to zero.
-__device__ void await_blocks(unsigned* counts, unsigned arrivals,
-                             unsigned blocks) {
-    unsigned there;
-    do
-        asm volatile("ld.acquire.gpu.u32 %0, [%1];"
-                     : "=r"(there)
-                     : "l"(counts)
-                     : "memory");
-    while (there < arrivals);
-    fence_for_copies();
-    if (atomicAdd(counts + 1, 1) == blocks - 1) counts[0] = counts[1] = 0;
-}
-
 // Sixteen columns of 64 tokens, of rows of 128 swizzled bytes.
 __device__ unsigned long long descriptor_of(unsigned tile) {
     return static_cast<unsigned long long>((tile & 0x3ffff) >> 4) |
@@ -162,23 +140,17 @@ struct Stage {
     static constexpr int WARPS = 8 * ACROSS;  // that multiply
     static constexpr int THREADS =
         32 * (WARPS + 4);  // and those that copy
-    // Registers of a thread: in all no more than a block has at first, 96 or 168 each.
-    static constexpr int COPYING = ACROSS == 2 ? 32 : 40;
-    static constexpr int MULTIPLYING = ACROSS == 2 ? 112 : 232;
 };
 
-// counts: of the blocks that have arranged their part of x, and of those that know; zeros
-// between launches. helpers: how many do so, the first ones, which run at once.
 // TILES: of 64 tokens, of a block. SPLITS: blocks of a cluster. GROUPS: that a stage's
 // columns are of.
 template <typename T, int TILES, int SPLITS, int STAGES, int GROUPS>
 __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
     __cluster_dims__(1, 1, SPLITS)
         int4_many_hopper(const uint4* words, const T* scales,
-                         const unsigned char* zeros, const Two* x,
-                         Eight* arranged, const T* bias, T* out,
-                         int tokens, int rows, int columns, int pitch,
-                         int group_size, unsigned* counts, int helpers) {
+                         const unsigned char* zeros, const Eight* x,
+                         const T* bias, T* out, int tokens, int rows,
+                         int columns, int pitch, int group_size) {
     using Pair = typename kw::Int4<T>::Pair;
     using Of = Stage<TILES>;
     constexpr int ACROSS = Of::ACROSS, STEPS = Of::STEPS, LONG = Of::LONG,
@@ -207,21 +179,11 @@ __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    const int block =
-        (blockIdx.y * gridDim.x + blockIdx.x) * SPLITS + blockIdx.z;
-    if (block < helpers) {
-        arrange(x, arranged, tokens, columns,
-                block * Of::THREADS + threadIdx.x, helpers * Of::THREADS);
-        fence_for_copies();
-        __threadfence();
-    }
     __syncthreads();
-    if (threadIdx.x == 0 && block < helpers) atomicAdd(counts, 1);
 
     if (warp >= WARPS) {
         // Registers are given in groups of four warps.
-        asm volatile(
-            "setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Of::COPYING));
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         const int across = (columns + STEP - 1) / STEP;
         const int padded = (across + PAD - 1) / PAD * PAD;
         const int first = TILES * blockIdx.y, one = warp - WARPS;
@@ -239,12 +201,8 @@ __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
             static_cast<long long>(from_row / 16 + tile) * across * 32;
         // The first warp copies x too, the second scales and zeros.
         const bool copies_x = one == 0 && lane >= 8 && lane < 8 + tiles;
-        const Eight* from_x =
-            arranged + static_cast<long long>(first + lane - 8) * padded *
-                           (X_BYTES / 16);
-        const unsigned blocks = gridDim.x * gridDim.y * SPLITS;
-        if (begin == end && one == 0 && lane == 8)
-            await_blocks(counts, helpers, blocks);
+        x += static_cast<long long>(first + lane - 8) * padded *
+             (X_BYTES / 16);
         int stage = 0, phase = 1;
         for (int i = begin; i < end; ++i) {
             const unsigned there = full + 8 * stage;
@@ -261,19 +219,11 @@ __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
                 copy_bulk(to + WORDS_AT + tile * STEPS * WORD_BYTES,
                           words + STEPS * i * 32, steps * WORD_BYTES,
                           there);
-            }
-            __syncwarp();
-            if (i == begin && one == 0) {
-                if (lane == 8) await_blocks(counts, helpers, blocks);
-                __syncwarp();
-            }
-            if (copies_x) {
-                // As the lane that waited saw it.
-                fence_for_copies();
-                copy_bulk(to + (lane - 8) * STEPS * X_BYTES,
-                          from_x + static_cast<long long>(STEPS * i) *
-                                       (X_BYTES / 16),
-                          STEPS * X_BYTES, there);
+            } else if (copies_x) {
+                copy_bulk(
+                    to + (lane - 8) * STEPS * X_BYTES,
+                    x + static_cast<long long>(STEPS * i) * (X_BYTES / 16),
+                    STEPS * X_BYTES, there);
             } else if (one == 1 && lane >= 16 && lane < 16 + groups) {
                 const int k = lane - 16;
                 const long long from =
@@ -288,8 +238,11 @@ __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
         return;
     }
 
-    asm volatile(
-        "setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Of::MULTIPLYING));
+    // No more than those gave back: a block has 96 or 168 a thread at first.
+    if constexpr (ACROSS == 2)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+    else
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     const int g = lane / 4, t = lane % 4;
     const int part = warp / 8;        // of a stage's steps
     const int own = 16 * (warp % 8);  // first row

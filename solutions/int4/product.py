@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,7 +55,7 @@ class Hopper(NamedTuple):
     """A launch of ``many_hopper.cu``.
 
     Args:
-        token_tiles: of 64 tokens, of a block; 1 to 3.
+        token_tiles: of 64 tokens, of a block; 1 to 4.
         splits: blocks that share the columns; 1, 2, 4 or 8.
         groups: that the columns of a stage are of; a power of two.
     """
@@ -112,7 +111,7 @@ def plan_for(
     """
     if tokens <= 16 and group_size % 64 == 0:
         return Few(1 if tokens <= 8 else 2)
-    plan = Hopper(min(2, kw.cdiv(tokens, 64)), 1, 1)
+    plan = Hopper(min(4, kw.cdiv(tokens, 64)), 1, 1)
     # A stage has whole groups, or is part of one.
     if hopper and not (group_size % plan.columns and plan.columns % group_size):
         blocks = kw.cdiv(rows, plan.rows) * kw.cdiv(tokens, 64 * plan.token_tiles)
@@ -224,8 +223,10 @@ def _launch_hopper(
 ) -> None:
     tokens, columns = x.shape
     words, scales, zeros, rows, _, group_size = packed
-    down = kw.cdiv(tokens, 64)
-    arranged = x.new_empty(down * 64 * kw.cdiv(columns, 256) * 256)
+    across, down = 4 * kw.cdiv(columns, 256), kw.cdiv(tokens, 64)
+    tiles = x.new_empty(down * across * 64 * 64)
+    arrange = _kernel("many_hopper.cu", "arrange", x.device.type)
+    arrange[kw.cdiv(down * 64 * across * 8, 256), 256](x, tiles, tokens, columns)
     kernel = _kernel(
         "many_hopper.cu",
         f"int4_many_hopper<{_C_TYPES[x.dtype]}, {plan.token_tiles}, {plan.splits}, "
@@ -233,17 +234,10 @@ def _launch_hopper(
         x.device.type,
     )
     grid = kw.cdiv(rows, plan.rows), kw.cdiv(down, plan.token_tiles), plan.splits
-    # Whoever waits for a block that cannot start waits for ever.
-    helpers = min(math.prod(grid), _processors(x.device) // 2)
     kernel[grid, plan.threads, plan.shared](
-        words, scales, zeros, x, arranged, bias, out, tokens, rows, columns,
-        scales.shape[1], group_size, zeros_between_launches(x.device, 2), helpers,
+        words, scales, zeros, tiles, bias, out, tokens, rows, columns,
+        scales.shape[1], group_size,
     )  # fmt: skip
-
-
-@cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def whole(packed: Packed, dtype: torch.dtype) -> torch.Tensor:
