@@ -1,12 +1,13 @@
 // out = x weightᵀ for 17 to 256 tokens on Hopper, the weight in four bits (layout.py).
 //
 // The weight is the left operand of wgmma, from registers; the right operand, x, comes
-// from shared memory, in the order of the fragments' columns. Four warps ask for what a
-// stage needs several stages ahead, while sixteen widen codes and multiply: words, scales
-// and zeros are contiguous, and come by bulk copies; of x each lane copies two columns at
-// a time to their place. A warp's own loads cannot reach that far: it has six scoreboards
-// to wait by. Where rows and tokens make too few blocks, a cluster of blocks shares the
-// columns, and adds its sums through shared memory, always in one order.
+// from shared memory, in the order of the fragments' columns, into which `arrange`
+// brings it beforehand. All that a stage needs, words, scales, zeros and x, is
+// contiguous: four warps ask for it by bulk copies several stages ahead (one alone is too
+// slow at it), while sixteen widen codes and multiply. Their own loads cannot reach that
+// far: a warp has six scoreboards to wait by. Where rows and tokens make too few blocks,
+// a cluster of blocks shares the columns, and adds its sums through shared memory, always
+// in one order.
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -16,14 +17,46 @@ namespace cg = cooperative_groups;
 
 constexpr int STEP = 64;  // columns, and tokens of a tile of x
 constexpr int X_BYTES = STEP * STEP * 2;
+constexpr int PAD =
+    4;  // steps: arranged columns are whole stages of any size
 constexpr int ROWS =
     128;  // of a block: two groups of four warps have 64 each
 constexpr int WORD_BYTES = 512;  // of 16 rows in a step: a warp's loads
 
-// Two numbers of 16 bits, of whatever type.
+// Two numbers of 16 bits, of whatever type, and eight.
 struct alignas(4) Two {
     unsigned bits;
 };
+struct alignas(16) Eight {
+    Two pairs[4];
+};
+
+// Bring x into tiles of 64 tokens and 64 columns: (token tiles, steps, 64, 64), zeros
+// behind the last token and column, up to a whole stage. Of a token's 128 bytes, group c of 16 has the pairs
+// of columns 16 t + 2 c for t from 0 to 3; it lies at c ^ token % 8, as wgmma's swizzle
+// of 128 bytes wants it.
+extern "C" __global__ void arrange(const Two* x, Eight* tiles, int tokens,
+                                   int columns) {
+    const int across = (columns + PAD * STEP - 1) / (PAD * STEP) * PAD;
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int c = i % 8, step = i / 8 % across, token = i / 8 / across;
+    if (token >= (tokens + STEP - 1) / STEP * STEP) return;
+    Eight found = {};
+    if (token < tokens) {
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {
+            const int column = step * STEP + 16 * t + 2 * c;
+            if (column < columns)
+                found.pairs[t] =
+                    x[(static_cast<long long>(token) * columns + column) /
+                      2];
+        }
+    }
+    const long long tile =
+        static_cast<long long>(token / STEP) * across + step;
+    tiles[tile * (X_BYTES / 16) + token % STEP * 8 + (c ^ token % 8)] =
+        found;
+}
 
 __device__ unsigned address_of(const void* shared) {
     return static_cast<unsigned>(__cvta_generic_to_shared(shared));
@@ -67,20 +100,6 @@ __device__ void copy_bulk(unsigned to, const void* from, int bytes,
         : "memory");
 }
 
-// Zeros, where there is nothing to copy.
-__device__ void copy_two(unsigned to, const Two* from, bool there) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to),
-                 "l"(from), "r"(there ? 4 : 0)
-                 : "memory");
-}
-
-// Arrive as soon as all copies of this thread have come.
-__device__ void barrier_arrive_copied(unsigned barrier) {
-    asm volatile(
-        "cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier)
-        : "memory");
-}
-
 // Sixteen columns of 64 tokens, of rows of 128 swizzled bytes.
 __device__ unsigned long long descriptor_of(unsigned tile) {
     return static_cast<unsigned long long>((tile & 0x3ffff) >> 4) |
@@ -119,13 +138,8 @@ struct Stage {
     static constexpr int ACROSS = TILES == 1 ? 2 : 1, UNITS = 2;
     static constexpr int STEPS = UNITS * ACROSS, LONG = STEP * STEPS;
     static constexpr int WARPS = 8 * ACROSS;  // that multiply
-    static constexpr int COPYING = 4;         // each has a tile of x
-    static constexpr int THREADS = 32 * (WARPS + COPYING);
-    static_assert(TILES * STEPS == COPYING);
-    // Registers of a thread that copies, and of one that multiplies: as many in all as
-    // a block has at first, 96 or 168 a thread. They go to groups of four warps.
-    static constexpr int FEW = TILES == 1 ? 32 : 40;
-    static constexpr int MANY = TILES == 1 ? 112 : 232;
+    static constexpr int THREADS =
+        32 * (WARPS + 4);  // and those that copy
 };
 
 // TILES: of 64 tokens, of a block. SPLITS: blocks of a cluster. GROUPS: that a stage's
@@ -134,7 +148,7 @@ template <typename T, int TILES, int SPLITS, int STAGES, int GROUPS>
 __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
     __cluster_dims__(1, 1, SPLITS)
         int4_many_hopper(const uint4* words, const T* scales,
-                         const unsigned char* zeros, const Two* x,
+                         const unsigned char* zeros, const Eight* x,
                          const T* bias, T* out, int tokens, int rows,
                          int columns, int pitch, int group_size) {
     using Pair = typename kw::Int4<T>::Pair;
@@ -160,7 +174,7 @@ __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
     const unsigned full = address_of(barriers), empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
-            barrier_init(full + 8 * s, 1 + 32 * Of::COPYING);
+            barrier_init(full + 8 * s, 1);
             barrier_init(empty + 8 * s, WARPS);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -168,13 +182,16 @@ __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
     __syncthreads();
 
     if (warp >= WARPS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Of::FEW));
+        // Registers are given in groups of four warps.
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         const int across = (columns + STEP - 1) / STEP;
-        const int one = warp - WARPS;
+        const int padded = (across + PAD - 1) / PAD * PAD;
+        const int first = TILES * blockIdx.y, one = warp - WARPS;
         const int from_row = ROWS * static_cast<int>(blockIdx.x);
         // Behind the last row and token nothing is copied: what lies there counts for
         // numbers that nobody stores.
         const int down = min(ROWS / 16, (rows - from_row + 15) / 16);
+        const int tiles = min(TILES, (tokens + STEP - 1) / STEP - first);
         const int wide = min(ROWS, pitch - from_row);
         const int all_groups = (columns + group_size - 1) / group_size;
         // Of its row tiles' words, each warp copies a quarter, a lane one tile's.
@@ -182,16 +199,10 @@ __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
         const bool copies_words = lane < 2 && tile < down;
         words +=
             static_cast<long long>(from_row / 16 + tile) * across * 32;
-        // Each warp copies a step of x, a token's 64 columns at a time. Of a token's
-        // 128 bytes, group c of 16 has the pairs of columns 16 t + 2 c for t from 0 to
-        // 3; it lies at c ^ token % 8, as wgmma's swizzle of 128 bytes wants it.
-        const int c = lane / 4, t = lane % 4;
-        const int token =
-            STEP * (TILES * static_cast<int>(blockIdx.y) + one / STEPS);
-        const int some = max(0, min(STEP, tokens - token));
-        const int pairs = columns / 2;
-        x += static_cast<long long>(token) * pairs;
-        const unsigned x_to = address_of(stages) + one * X_BYTES + 4 * t;
+        // The first warp copies x too, the second scales and zeros.
+        const bool copies_x = one == 0 && lane >= 8 && lane < 8 + tiles;
+        x += static_cast<long long>(first + lane - 8) * padded *
+             (X_BYTES / 16);
         int stage = 0, phase = 1;
         for (int i = begin; i < end; ++i) {
             const unsigned there = full + 8 * stage;
@@ -201,12 +212,18 @@ __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
             const int groups = min(GROUPS, all_groups - group);
             barrier_wait(empty + 8 * stage, phase);
             if (threadIdx.x == 32 * WARPS)
-                barrier_expect(
-                    there, down * steps * WORD_BYTES + groups * wide * 3);
+                barrier_expect(there, tiles * STEPS * X_BYTES +
+                                          down * steps * WORD_BYTES +
+                                          groups * wide * 3);
             if (copies_words) {
                 copy_bulk(to + WORDS_AT + tile * STEPS * WORD_BYTES,
                           words + STEPS * i * 32, steps * WORD_BYTES,
                           there);
+            } else if (copies_x) {
+                copy_bulk(
+                    to + (lane - 8) * STEPS * X_BYTES,
+                    x + static_cast<long long>(STEPS * i) * (X_BYTES / 16),
+                    STEPS * X_BYTES, there);
             } else if (one == 1 && lane >= 16 && lane < 16 + groups) {
                 const int k = lane - 16;
                 const long long from =
@@ -216,25 +233,16 @@ __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
                 copy_bulk(to + ZEROS_AT + k * ROWS, zeros + from, wide,
                           there);
             }
-            const int pair =
-                STEP / 2 * (STEPS * i + one % STEPS) + 8 * t + c;
-            const bool inside = pair < pairs;
-            const Two* from = inside ? x + pair : x;
-            const int further = inside ? pairs : 0;
-            unsigned row = x_to + stage * STAGE;
-#pragma unroll 8
-            for (int k = 0; k < some; ++k) {
-                copy_two(row + 16 * (c ^ k % 8), from, inside);
-                from += further;
-                row += 2 * STEP;
-            }
-            barrier_arrive_copied(there);
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
         return;
     }
 
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Of::MANY));
+    // No more than those gave back: a block has 96 or 168 a thread at first.
+    if constexpr (ACROSS == 2)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+    else
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     const int g = lane / 4, t = lane % 4;
     const int part = warp / 8;        // of a stage's steps
     const int own = 16 * (warp % 8);  // first row
@@ -253,8 +261,6 @@ __global__ void __launch_bounds__(Stage<TILES>::THREADS, 1)
         const T* of_scales = reinterpret_cast<const T*>(here + SCALES_AT);
         const unsigned tiles = address_of(stages) + stage * STAGE;
         barrier_wait(full + 8 * stage, phase);
-        // What threads have copied is wgmma's to read.
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #pragma unroll
         for (int u = 0; u < Of::UNITS; ++u) {
             const int s = u * ACROSS + part;

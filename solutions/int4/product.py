@@ -55,7 +55,7 @@ class Hopper(NamedTuple):
     """A launch of ``many_hopper.cu``.
 
     Args:
-        token_tiles: of 64 tokens, of a block; 1 or 2.
+        token_tiles: of 64 tokens, of a block; 1 to 4.
         splits: blocks that share the columns; 1, 2, 4 or 8.
         groups: that the columns of a stage are of; a power of two.
     """
@@ -111,7 +111,7 @@ def plan_for(
     """
     if tokens <= 16 and group_size % 64 == 0:
         return Few(1 if tokens <= 8 else 2)
-    plan = Hopper(min(2, kw.cdiv(tokens, 64)), 1, 1)
+    plan = Hopper(min(4, kw.cdiv(tokens, 64)), 1, 1)
     # A stage has whole groups, or is part of one.
     if hopper and not (group_size % plan.columns and plan.columns % group_size):
         blocks = kw.cdiv(rows, plan.rows) * kw.cdiv(tokens, 64 * plan.token_tiles)
@@ -223,16 +223,19 @@ def _launch_hopper(
 ) -> None:
     tokens, columns = x.shape
     words, scales, zeros, rows, _, group_size = packed
+    across, down = 4 * kw.cdiv(columns, 256), kw.cdiv(tokens, 64)
+    tiles = x.new_empty(down * across * 64 * 64)
+    arrange = _kernel("many_hopper.cu", "arrange", x.device.type)
+    arrange[kw.cdiv(down * 64 * across * 8, 256), 256](x, tiles, tokens, columns)
     kernel = _kernel(
         "many_hopper.cu",
         f"int4_many_hopper<{_C_TYPES[x.dtype]}, {plan.token_tiles}, {plan.splits}, "
         f"{plan.stages}, {plan.groups}>",
         x.device.type,
     )
-    down = kw.cdiv(tokens, 64 * plan.token_tiles)
-    grid = kw.cdiv(rows, plan.rows), down, plan.splits
+    grid = kw.cdiv(rows, plan.rows), kw.cdiv(down, plan.token_tiles), plan.splits
     kernel[grid, plan.threads, plan.shared](
-        words, scales, zeros, x, bias, out, tokens, rows, columns,
+        words, scales, zeros, tiles, bias, out, tokens, rows, columns,
         scales.shape[1], group_size,
     )  # fmt: skip
 
