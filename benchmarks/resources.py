@@ -105,7 +105,7 @@ def _int4_many() -> Iterator[str]:
 
 def _int4_hopper() -> Iterator[tuple[str, int]]:
     """Name the launches of ``int4_many_hopper``, with their dynamic shared memory."""
-    for token_tiles, groups in ((1, 2), (2, 1), (4, 1)):
+    for token_tiles, groups in ((1, 2), (2, 1)):
         plan = int4.Hopper(token_tiles, 2, groups)
         yield (
             f"int4_many_hopper<__half, {token_tiles}, {plan.splits}, {plan.stages}, "

@@ -34,7 +34,7 @@ def plans(tokens: int) -> Iterator[Plan]:
         for warps, depth in itertools.product((4, 8, 16), (1, 2, 3, 4)):
             yield Few(tiles, warps, depth)
     if tokens > 8:
-        for tiles, splits in itertools.product((1, 2, 3, 4), (1, 2, 4, 8)):
+        for tiles, splits in itertools.product((1, 2), (1, 2, 4, 8)):
             if 64 * (tiles - 1) < tokens:
                 yield Hopper(tiles, splits, kw.cdiv(Hopper(tiles, 1, 1).columns, GROUP))
     most = min(8, kw.cdiv(tokens, 8))

@@ -55,7 +55,7 @@ class Hopper(NamedTuple):
     """A launch of ``many_hopper.cu``.
 
     Args:
-        token_tiles: of 64 tokens, of a block; 1 to 4.
+        token_tiles: of 64 tokens, of a block; 1 or 2.
         splits: blocks that share the columns; 1, 2, 4 or 8.
         groups: that the columns of a stage are of; a power of two.
     """
@@ -111,7 +111,7 @@ def plan_for(
     """
     if tokens <= 16 and group_size % 64 == 0:
         return Few(1 if tokens <= 8 else 2)
-    plan = Hopper(min(4, kw.cdiv(tokens, 64)), 1, 1)
+    plan = Hopper(min(2, kw.cdiv(tokens, 64)), 1, 1)
     # A stage has whole groups, or is part of one.
     if hopper and not (group_size % plan.columns and plan.columns % group_size):
         blocks = kw.cdiv(rows, plan.rows) * kw.cdiv(tokens, 64 * plan.token_tiles)

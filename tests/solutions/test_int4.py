@@ -227,8 +227,8 @@ def test_a_plan_splits_columns_where_rows_are_few() -> None:
     assert product.plan_for(256, 8192, 8192, 128) == product.Many(8, 1)
     assert product.plan_for(64, 128, 64, 64) == product.Many(8, 1)
     assert product.plan_for(64, 8192, 8192, 32, True) == product.Hopper(1, 2, 8)
-    assert product.plan_for(256, 8192, 8192, 128, True) == product.Hopper(4, 2, 1)
-    assert product.plan_for(256, 100, 256, 256, True) == product.Hopper(4, 1, 1)
+    assert product.plan_for(256, 8192, 8192, 128, True) == product.Hopper(2, 1, 1)
+    assert product.plan_for(256, 100, 256, 256, True) == product.Hopper(2, 1, 1)
     # A stage's columns would begin and end within groups.
     assert product.plan_for(64, 8192, 8192, 48, True) == product.Many(8, 4)
 
