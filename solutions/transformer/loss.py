@@ -9,12 +9,16 @@ import torch.nn.functional as F
 
 from solutions.transformer.kernels import cross_entropy_kernel
 
-ROWS = 1024
-"""Tokens whose logits are in memory together."""
+LOGITS = 1 << 28
+"""Bytes of logits that are in memory together. Tokens beyond them come later, and the
+weight's gradient is then added up in float32, which is read and written each time."""
 
 
 def linear_cross_entropy(
-    x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, rows: int = ROWS
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    rows: int | None = None,
 ) -> torch.Tensor:
     """Return the mean cross entropy of ``softmax(x weightᵀ)`` and its targets.
 
@@ -27,7 +31,7 @@ def linear_cross_entropy(
         x: (tokens, features).
         weight: (vocabulary, features), of x's dtype.
         targets: int64 (tokens); -100 counts for nothing.
-        rows: tokens at a time.
+        rows: tokens at a time; absent, as many as have 256 MB of logits.
 
     Returns:
         The mean over targets that count, float32 (float64 for float64).
@@ -36,7 +40,7 @@ def linear_cross_entropy(
         ValueError: shapes that do not fit.
 
     Cost: 6 tokens features vocabulary FLOPs with the gradients; logits of ``rows``
-    tokens in memory, and weight's gradient in float32.
+    tokens in memory, and weight's gradient, in float32 if they are not all.
 
     Source: Hsu and others, Liger Kernel (2024), section 3.2: a loss by chunks.
     """
@@ -51,6 +55,7 @@ def linear_cross_entropy(
             f"linear_cross_entropy: targets have shape {tuple(targets.shape)}; wanted "
             f"({len(x)},), one a token."
         )
+    rows = rows or max(1, LOGITS // max(1, weight.shape[0] * weight.itemsize))
     keep = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     made: torch.Tensor = _loss(x, weight, targets, rows, keep)[0]
     return made
@@ -65,14 +70,17 @@ def _loss(
     """Compute both gradients on the way, if they are kept: backward only scales."""
     wide = torch.promote_types(x.dtype, torch.float32)
     losses = torch.empty(len(x), dtype=wide, device=x.device)
-    dx, dw = _slopes(x, weight, keep)
+    dx, dw = _slopes(x, weight, rows, keep)
     for first in range(0, len(x), rows):
         part = slice(first, first + rows)
         logits = x[part] @ weight.T
         gradient_of_logits(logits, targets[part], losses[part])
         if keep:
             torch.mm(logits, weight, out=dx[part])
-            dw += logits.T @ x[part]
+            if len(x) <= rows:
+                torch.mm(logits.T, x, out=dw)
+            else:
+                dw += logits.T @ x[part]
     count = (targets >= 0).sum()
     if keep:
         dx /= count
@@ -85,16 +93,17 @@ def _(
     x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, rows: int, keep: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     wide = torch.promote_types(x.dtype, torch.float32)
-    return x.new_empty((), dtype=wide), *_slopes(x, weight, keep)
+    return x.new_empty((), dtype=wide), *_slopes(x, weight, rows, keep)
 
 
 def _slopes(
-    x: torch.Tensor, weight: torch.Tensor, keep: bool
+    x: torch.Tensor, weight: torch.Tensor, rows: int, keep: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Make room for both gradients, the weight's in float32, which is added up."""
+    """Make room for both gradients; the weight's is added up if there are parts."""
     wide = torch.promote_types(x.dtype, torch.float32)
+    added = x.dtype if len(x) <= rows else wide
     shapes = (x.shape, weight.shape) if keep else ((0,), (0,))
-    return x.new_empty(shapes[0]), weight.new_zeros(shapes[1], dtype=wide)
+    return x.new_empty(shapes[0]), weight.new_zeros(shapes[1], dtype=added)
 
 
 def _keep_slopes(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
