@@ -8,51 +8,54 @@ import triton.language as tl
 import kernelwright  # noqa: F401  before Triton: without a GPU its interpreter is chosen
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("heads", "kv_heads"))
 def rotate_kernel(
     joined, q, k, v, positions, cosines, sines,
     joined_row, q_batch, q_head, q_row, k_batch, k_head, k_row,
     v_batch, v_head, v_row, length, heads, kv_heads,
-    HALF: tl.constexpr, BLOCK: tl.constexpr, BACK: tl.constexpr, APPEND: tl.constexpr,
+    HALF: tl.constexpr, BLOCK: tl.constexpr, HEADS: tl.constexpr, BACK: tl.constexpr,
+    APPEND: tl.constexpr,
 ):  # fmt: skip
     """Split a token's row into heads, and turn those of q and k by its position.
 
     Forward reads ``joined`` and writes q, k, v; backward reads those and writes
     ``joined``, turned the other way. With APPEND keys and values go to the row of a
-    cache that the token's position names.
+    cache that the token's position names. A program has q's, k's or v's heads of a
+    token, HEADS at a time.
     """
     token = tl.program_id(0).to(tl.int64)
+    part = tl.program_id(1)
     batch, row = token // length, token % length
     place = tl.load(positions + token)
+    kept = place.to(tl.int64) if APPEND else row
+    whole = joined + token * joined_row
+    if part == 0:
+        split, stride, count = q + batch * q_batch + row * q_row, q_head, heads
+    elif part == 1:
+        split, stride, count = k + batch * k_batch + kept * k_row, k_head, kv_heads
+        whole += heads * (2 * HALF)
+    else:
+        split, stride, count = v + batch * v_batch + kept * v_row, v_head, kv_heads
+        whole += (heads + kv_heads) * (2 * HALF)
     half = tl.arange(0, BLOCK)
-    inside = half < HALF
-    cosine = tl.load(cosines + place * HALF + half, mask=inside, other=1.0)
-    sine = tl.load(sines + place * HALF + half, mask=inside, other=0.0)
+    cosine = tl.load(cosines + place * HALF + half, mask=half < HALF)[None, :]
+    sine = tl.load(sines + place * HALF + half, mask=half < HALF)[None, :]
     if BACK:
         sine = -sine
-    kept = place.to(tl.int64) if APPEND else row
-    for head in range(heads + 2 * kv_heads):
-        whole = joined + token * joined_row + head * 2 * HALF
-        if head < heads:
-            split = q + batch * q_batch + head * q_head + row * q_row
-        elif head < heads + kv_heads:
-            split = k + batch * k_batch + (head - heads) * k_head + kept * k_row
-        else:
-            split = v + batch * v_batch + kept * v_row
-            split += (head - heads - kv_heads) * v_head
+    for first in range(0, count, HEADS):
+        head = first + tl.arange(0, HEADS)[:, None]
+        inside = (head < count) & (half < HALF)[None, :]
+        source = whole + head * (2 * HALF) + half[None, :]
+        target = split + head * stride + half[None, :]
         if BACK:
-            source, target = split, whole
-        else:
-            source, target = whole, split
-        x = tl.load(source + half, mask=inside).to(tl.float32)
-        y = tl.load(source + HALF + half, mask=inside).to(tl.float32)
-        turned_x, turned_y = x, y
-        if head < heads + kv_heads:
-            turned_x, turned_y = x * cosine - y * sine, y * cosine + x * sine
-        tl.store(target + half, turned_x.to(target.dtype.element_ty), mask=inside)
-        tl.store(
-            target + HALF + half, turned_y.to(target.dtype.element_ty), mask=inside
-        )
+            source, target = target, source
+        x = tl.load(source, mask=inside).to(tl.float32)
+        y = tl.load(source + HALF, mask=inside).to(tl.float32)
+        turned_x = tl.where(part < 2, x * cosine - y * sine, x)
+        turned_y = tl.where(part < 2, y * cosine + x * sine, y)
+        kind = target.dtype.element_ty
+        tl.store(target, turned_x.to(kind), mask=inside)
+        tl.store(target + HALF, turned_y.to(kind), mask=inside)
 
 
 @triton.jit

@@ -181,11 +181,11 @@ def _launch(
 ) -> None:  # fmt: skip
     q, k, v = split
     batch, length, width = joined.shape
-    half = q.shape[3] // 2
-    rotate_kernel[(batch * length,)](
+    half, heads = q.shape[3] // 2, q.shape[1]
+    block = max(2, 1 << (half - 1).bit_length())
+    rotate_kernel[(batch * length, 3)](
         joined, q, k, v, positions, cosines, sines, width,
-        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-        length, q.shape[1], k.shape[1],
-        HALF=half, BLOCK=max(2, 1 << (half - 1).bit_length()), BACK=back, APPEND=store,
-        num_warps=1,
+        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], length, heads, k.shape[1],
+        HALF=half, BLOCK=block, BACK=back, APPEND=store, num_warps=1,
+        HEADS=max(1, min(1 << (heads - 1).bit_length(), 512 // block)),
     )  # fmt: skip

@@ -148,9 +148,9 @@ def test_the_rotary_kernel_is_the_plain_one(back: bool) -> None:
     split = slopes if back else [torch.empty_like(t).contiguous() for t in slopes]
     whole = torch.empty_like(joined) if back else joined.detach()
     strides = [n for t in split for n in t.stride()[:3]]
-    rotate_kernel[(10,)](
+    rotate_kernel[(10, 3)](
         whole, *split, positions, cosines, sines, whole.shape[2], *strides, 5, 3, 1,
-        HALF=6, BLOCK=8, BACK=back, APPEND=False,
+        HALF=6, BLOCK=8, HEADS=2, BACK=back, APPEND=False,
     )  # fmt: skip
     if back:
         torch.testing.assert_close(whole.detach(), wanted)
