@@ -54,7 +54,7 @@ batches() {
 batch1 attention-bench tests
 batch2 speed-gold
 batch3 speed-cheaters softmax-tests
-batch4 probe sweep-softmax launch unmarked-tests attention-counters softmax-counters
+batch4 probe sweep-softmax unmarked-tests attention-counters softmax-counters
 batch5 softmax-bench softmax-grade columns
 batch6 cpu-grade
 batch7 cpu-autograder
