@@ -1,4 +1,4 @@
-"""Core: an all-reduce of a kernel, in which every rank writes into all others' memory."""
+"""Core: an all-reduce in one kernel, in which ranks write into each other's memory."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ ONE_SHOT_ALL_REDUCE = Exercise(
     hints=(
         "Four parts with something between each two: write, tell, wait, add. What must "
         "be true of all threads' writes before one thread tells of them?",
-        "Thread p can tell rank p and wait for rank p: if (threadIdx.x < ranks). Before "
-        "it __threadfence_system() and __syncthreads(), by all threads; and both again "
-        "behind it.",
+        "Thread p can tell rank p and wait for rank p: if (threadIdx.x < ranks). "
+        "Before it __threadfence_system() and __syncthreads(), by all threads; and "
+        "both again behind it.",
         "Tell: atomicExch_system(&signs[p][rank], call). Wait: while "
         "(atomicAdd_system(&signs[rank][p], 0) != call) {}. Then sum "
         "boxes[rank][r * n + i] over r, from 0 on.",
