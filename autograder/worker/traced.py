@@ -9,9 +9,10 @@ and soundness, never those for right values, which the supervisor compares itsel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from autograder.worker.by_rank import launch_kernel
 from autograder.worker.wire import Header
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def trace_kernel(entry: Any, values: Sequence[Any], header: Header) -> Header:
     tracer = entry.trace.options(unwritten=unwritten)
     if threads <= WHOLE_THREADS:
         tracer = tracer.options(blocks="all")
-    report = tracer[tuple(launch["grid"]), tuple(launch["block"]), launch["shared"]](
-        *values
-    )
+    report = launch_kernel(tracer, values, header)
     return {
         "ok": True,
         "launches": 1,
@@ -45,9 +44,9 @@ def trace_kernel(entry: Any, values: Sequence[Any], header: Header) -> Header:
         "problems": [told_problem(p) for p in report.problems[:_MOST_PROBLEMS]],
         # What is scratch memory may be stored as often as one likes.
         "sharing": [
-            asdict(s)
+            asdict(replace(s, position=s.position % len(names)))  # of any rank's
             for s in report.sharing
-            if s.op == "load" or s.position in unwritten
+            if s.op == "load" or s.position % len(names) in unwritten
         ],
     }
 

@@ -119,7 +119,8 @@ class Messages(QuickMode):
             for message in self.record
             if not message.ended
         )
-        return list(dict.fromkeys((*self.wrong, *forgotten)))
+        # What was never waited for is under way for good: that comes first.
+        return list(dict.fromkeys((*forgotten, *self.wrong)))
 
     @property
     def most_at_once(self) -> int:
@@ -146,6 +147,7 @@ class Messages(QuickMode):
         finally:
             for name, method in kept.items():
                 setattr(ProcessGroup, name, method)
+            _never_waited.extend(one for one, *_ in self._under_way)
 
     def _wrapped(self, method: Any) -> Any:
         def begin(group: Any, tensors: Any, *rest: Any, **named: Any) -> Any:
@@ -172,6 +174,10 @@ class Messages(QuickMode):
             if self._under_way:
                 self._look(func, args, kwargs or {})
         elif name in ("c10d::send", "c10d::recv_", "c10d::recv_any_source_"):
+            # A message reads or writes what another one may still need.
+            self._forget_ended()
+            for tensor in args[0]:
+                self._compare(tensor, name != "c10d::send")
             self._note(name, args)
         else:
             self.collectives.append(name.removeprefix("c10d::").rstrip("_"))
@@ -209,7 +215,7 @@ class Messages(QuickMode):
         """Find an operation that touches what a message still needs."""
         import torch
 
-        self._under_way = [one for one in self._under_way if not one[0].message.ended]
+        self._forget_ended()
         # A view reads and writes nothing.
         if func.is_view or not self._under_way:
             return
@@ -222,6 +228,9 @@ class Messages(QuickMode):
             for tensor in tensors:
                 if isinstance(tensor, torch.Tensor):
                     self._compare(tensor, writes)
+
+    def _forget_ended(self) -> None:
+        self._under_way = [one for one in self._under_way if not one[0].message.ended]
 
     def _compare(self, tensor: Any, writes: bool) -> None:
         begin, end = _extent(tensor)
@@ -238,6 +247,11 @@ class Messages(QuickMode):
         frame, _ = own_frame(sys._getframe(1), self.own)
         return frame.f_lineno if frame is not None else 0
 
+
+# Gloo forgets a message whose handle is dropped before it is sent: the receiver would
+# then wait for ever, and the one who forgot to wait would not be told. A rank's process
+# stays until all are through, so these are held until then.
+_never_waited: list[Pending] = []
 
 _POINT_TO_POINT = ("send", "recv", "recv_anysource")
 

@@ -34,7 +34,9 @@ ALONE = [
     *("matmul_naive", "matmul_coalesced"),
 ]
 # One block alone has nobody to repeat; sum_all counts the blocks that have come.
-NOT_BY_BLOCKS = {"swizzle", "weigh_rows", "sum_all", "expert_offsets"}
+NOT_BY_BLOCKS = {
+    *("swizzle", "weigh_rows", "sum_all", "expert_offsets", "one_shot_all_reduce"),
+}
 # The kernel is the course's own, or adds with atomics what may be added once; or it is
 # printed, and no program of Triton's; or a model's positions are counted.
 NOT_BY_PROGRAMS = {
@@ -48,7 +50,8 @@ BLOCKS = [
 PROGRAMS = [
     e.id
     for e in EXERCISES.values()
-    if e.counts and e.language == "python" and e.id not in NOT_BY_PROGRAMS
+    if e.counts and e.language == "python" and e.entry != "ranks"
+    if e.id not in NOT_BY_PROGRAMS
 ]
 
 
