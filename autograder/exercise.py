@@ -74,8 +74,11 @@ class Problem:
         launch: for a kernel entry, how it is launched.
         ranks: for a ranks entry, how many processes run the function together. Each
             tensor, of the outputs too, is stacked by rank: rank 1 is given ``x[1]``,
-            and what it returns is ``out[1]``. Numbers are the same for all.
-        replicated: names of the tensors that every rank is given whole.
+            and what it returns is ``out[1]``. Numbers are the same for all. For a
+            kernel entry, how many ranks launch it together, stacked alike (0: it is
+            launched alone); a tensor with one number a rank gives each rank its own.
+        replicated: names of the tensors that every rank is given whole: a kernel, as
+            pointers to all ranks' parts.
         cycles: for a circuit entry, how many clock cycles it may take. Its numbers
             make the component, as arguments of the class; a tensor of whole numbers is
             what the port of that name is given, and an output what one gives: an item
@@ -89,7 +92,7 @@ class Problem:
     arguments: Mapping[str, Value | None]
     outputs: Mapping[str, Output]
     launch: Launch | None = None
-    ranks: int = 1
+    ranks: int = 0
     cycles: int = 0
     replicated: tuple[str, ...] = ()
 

@@ -221,10 +221,10 @@ def pack_problem(
             stretch, _ = span(value)
             spec = _spec(name, value.dtype, tuple(value.shape), value.stride())
             data = to_bytes(stretch)
-            spec["replicated"] = name in problem.replicated
         else:
             arguments.append(_scalar(name, value))
             continue
+        spec["replicated"] = name in problem.replicated
         arguments.append({**spec, "blob": len(blobs)})
         blobs.append(data)
     header: Header = {
@@ -243,6 +243,7 @@ def pack_problem(
             "grid": list(problem.launch.grid),
             "block": list(problem.launch.block),
             "shared": problem.launch.shared,
+            "ranks": problem.ranks,
         }
     return header, blobs
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from autograder.worker.by_rank import launch_kernel
 from autograder.worker.calls import counted_by_adapter
 from autograder.worker.circuit import Circuit
 from autograder.worker.entry import Entry, Given, Made, describe_returned, watched
@@ -29,9 +30,7 @@ class Kernel(Entry):
 
     def call(self, answer: Any, given: Given, header: Header) -> Made:
         """Launch it and wait for its end."""
-        launch = header["launch"]
-        kernel = answer[tuple(launch["grid"]), tuple(launch["block"]), launch["shared"]]
-        kernel(*given.values)
+        launch_kernel(answer, given.values, header)
         _finish(header["device"])
         return Made(given.outputs(header))
 

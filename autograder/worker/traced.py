@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from autograder.worker.by_rank import launch_kernel
 from autograder.worker.wire import Header
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def trace_kernel(entry: Any, values: Sequence[Any], header: Header) -> Header:
     tracer = entry.trace.options(unwritten=unwritten)
     if threads <= WHOLE_THREADS:
         tracer = tracer.options(blocks="all")
-    report = tracer[tuple(launch["grid"]), tuple(launch["block"]), launch["shared"]](
-        *values
-    )
+    report = launch_kernel(tracer, values, header)
     return {
         "ok": True,
         "launches": 1,

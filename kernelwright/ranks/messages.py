@@ -146,6 +146,7 @@ class Messages(QuickMode):
         finally:
             for name, method in kept.items():
                 setattr(ProcessGroup, name, method)
+            _never_waited.extend(one for one, *_ in self._under_way)
 
     def _wrapped(self, method: Any) -> Any:
         def begin(group: Any, tensors: Any, *rest: Any, **named: Any) -> Any:
@@ -238,6 +239,11 @@ class Messages(QuickMode):
         frame, _ = own_frame(sys._getframe(1), self.own)
         return frame.f_lineno if frame is not None else 0
 
+
+# Gloo forgets a message whose handle is dropped before it is sent: the receiver would
+# then wait for ever, and the one who forgot to wait would not be told. A rank's process
+# stays until all are through, so these are held until then.
+_never_waited: list[Pending] = []
 
 _POINT_TO_POINT = ("send", "recv", "recv_anysource")
 

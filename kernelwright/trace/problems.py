@@ -110,7 +110,7 @@ def _problem(
         before = _DID[op_name(int(row["other_op"]))]
         if len(ranks) > 1:
             mend = _order_of_ranks(
-                atomics=before == did == "updates", too_narrow=bool(row["narrow"])
+                atomics=before == did == "updates", fence=int(row["narrow"])
             )
         elif other_block == block:
             mend = _order_in_a_block(
@@ -186,14 +186,24 @@ def _who(row: Any, thread: str, block: str, places: Places) -> str:
     return f"{name} of rank {places.rank(number)}" if places.ranks > 1 else name
 
 
-def _order_of_ranks(*, atomics: bool, too_narrow: bool) -> str:
+# Of a race's ``narrow``: the atomic that looked has no fence behind it.
+_NONE_BEHIND = 2
+
+
+def _order_of_ranks(*, atomics: bool, fence: int) -> str:
     """Say how accesses of two ranks that race can be put in order."""
     if atomics:
         return (
             "an atomic is one for its own GPU's threads only, unless its name ends in "
             "_system: use that one, as atomicAdd_system() for atomicAdd()"
         )
-    if too_narrow:
+    if fence == _NONE_BEHIND:
+        return (
+            "the one that writes told of it, and the other one saw that; but a flag "
+            "that was seen does not hold back what is read behind it: call "
+            "__threadfence_system() between the two here, too"
+        )
+    if fence:
         return (
             "between ranks a fence is __threadfence_system(), and an atomic one whose "
             "name ends in _system: the others reach this rank's GPU only"

@@ -81,6 +81,19 @@ def test_ranks_wait_for_each_other(count: int, blocks: int) -> None:
             "between ranks a fence is __threadfence_system()",
         ),
         (
+            SUM.replace(
+                "    __threadfence_system();\n    __syncthreads();\n    if (i",
+                "    __syncthreads();\n    if (i",
+            ),
+            {WRITES, READS - 1},
+            "a flag that was seen does not hold back what is read behind it",
+        ),
+        (
+            SUM.replace("{}\n    __threadfence_system();", "{}\n    __threadfence();"),
+            {WRITES, READS},
+            "call __threadfence_system() between the two here, too",
+        ),
+        (
             SUM.replace("atomicExch_system", "atomicExch"),
             {TELLS, LOOKS},
             "use that one, as atomicAdd_system() for atomicAdd()",

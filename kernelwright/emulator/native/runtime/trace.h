@@ -98,7 +98,8 @@ struct ProblemRow {
     uint32_t op, other_op;
     uint32_t width;
     uint32_t mask;
-    uint64_t narrow;  // a race between blocks, for want of a fence of wider scope
+    // A race between blocks for want of a fence: 1 of wider scope, 2 behind an atomic.
+    uint64_t narrow;
     uint64_t count;
 };
 
@@ -399,8 +400,9 @@ struct Tracer {
     // When a thread of this block last called a fence: for other ranks too, for other
     // blocks, or any.
     uint32_t system_fence = 0, device_fence = 0, any_fence = 0;
-    // When this block last took notice of what others published, by such an atomic.
-    uint64_t system_acquired = 0, block_acquired = 0;
+    // When this block last took notice of what others published, by such an atomic; of
+    // other ranks when it looked, and when it had it, behind a fence.
+    uint64_t system_looked = 0, system_acquired = 0, block_acquired = 0;
     // Whose atomic is under way, as it was seen last, and how many there are of them.
     Scope noticing[kMaxThreads] = {};
     unsigned noticing_count = 0;
@@ -456,6 +458,7 @@ struct Tracer {
                unsigned op, uint64_t pc, int place);
     bool ordered(const Touch& before) const;
     bool ordered_but_for_scope(const Touch& before) const;
+    bool ordered_but_for_fence(const Touch& before) const;
     bool handed_over(const Touch& before) const;
     void race(const Touch& before, unsigned before_op, uint64_t address, unsigned width,
               unsigned op, uint64_t pc, int place);

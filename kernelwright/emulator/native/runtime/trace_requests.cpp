@@ -128,7 +128,7 @@ void Tracer::begin_block(uint64_t number, uint32_t which) {
     block_tick = ++tick;
     wounded = early_exit = false;
     left_out.clear();
-    system_acquired = block_acquired = 0;
+    system_looked = system_acquired = block_acquired = 0;
     std::fill(noticing, noticing + kMaxThreads, kNoScope);
     noticing_count = 0;
     system_fence = device_fence = any_fence = 0;

@@ -134,7 +134,7 @@ void Tracer::race(const Touch& before, unsigned before_op, uint64_t address,
     row.other_thread = before.who & 1023;
     row.other_block = trace->blocks[(before.who >> 10) - 1];
     row.other_op = before_op;
-    row.narrow = ordered_but_for_scope(before);
+    row.narrow = ordered_but_for_fence(before) ? 2 : ordered_but_for_scope(before);
     if (op == kStore && before_op == kStore && width <= 16) {
         // The same value twice hurts nobody; what this one writes is not known yet.
         if (pending.active) settle();

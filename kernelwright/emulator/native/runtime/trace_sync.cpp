@@ -77,9 +77,11 @@ void Tracer::report_missed() {
 // A fence and then an atomic publish what was done before the fence; another thread's
 // atomic after that has it. (More forgiving than the standard: the atomics may be on any
 // address, and a fence counts for all threads of its block.) Other blocks have it only if
-// both, fence and atomic, reach further than the block.
+// both, fence and atomic, reach further than the block; other ranks only once a fence that
+// reaches them stands behind their atomic, too.
 void Tracer::fence(Scope reach) {
     if (noticing_count) take_notice(worker->current);
+    if (reach == kSystemScope) system_acquired = system_looked;
     if (fenced.empty()) {
         fenced.assign(kMaxThreads, kNoScope);
         acquired.assign(kMaxThreads, 0);
@@ -119,7 +121,7 @@ void Tracer::atomic_seen(Scope reach) {
 
 void Tracer::acquire(Scope reach, uint64_t now) {
     if (reach >= kDeviceScope) block_acquired = now;
-    if (reach == kSystemScope) system_acquired = now;
+    if (reach == kSystemScope) system_looked = now;
 }
 
 // Is a fence or an atomic for that block's threads, too?
@@ -157,6 +159,14 @@ bool Tracer::ordered_but_for_scope(const Touch& before) const {
     Turn turn(trace);
     return trace->published[before.who >> 10].by_any.covers(before.tick,
                                                             block_acquired);
+}
+
+// Would it be, if this one had called a fence for all ranks when it had looked?
+bool Tracer::ordered_but_for_fence(const Touch& before) const {
+    if (reaches(kDeviceScope, before.who >> 10)) return false;
+    Turn turn(trace);
+    return trace->published[before.who >> 10].by_system.covers(before.tick,
+                                                               system_looked);
 }
 
 // When a thread does something else, or is met, its atomic has been done. What another one
