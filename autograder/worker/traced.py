@@ -9,7 +9,7 @@ and soundness, never those for right values, which the supervisor compares itsel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from autograder.worker.by_rank import launch_kernel
@@ -44,9 +44,9 @@ def trace_kernel(entry: Any, values: Sequence[Any], header: Header) -> Header:
         "problems": [told_problem(p) for p in report.problems[:_MOST_PROBLEMS]],
         # What is scratch memory may be stored as often as one likes.
         "sharing": [
-            asdict(s)
+            asdict(replace(s, position=s.position % len(names)))  # of any rank's
             for s in report.sharing
-            if s.op == "load" or s.position in unwritten
+            if s.op == "load" or s.position % len(names) in unwritten
         ],
     }
 

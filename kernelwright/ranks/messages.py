@@ -173,6 +173,10 @@ class Messages(QuickMode):
             if self._under_way:
                 self._look(func, args, kwargs or {})
         elif name in ("c10d::send", "c10d::recv_", "c10d::recv_any_source_"):
+            # A message reads or writes what another one may still need.
+            self._forget_ended()
+            for tensor in args[0]:
+                self._compare(tensor, name != "c10d::send")
             self._note(name, args)
         else:
             self.collectives.append(name.removeprefix("c10d::").rstrip("_"))
@@ -210,7 +214,7 @@ class Messages(QuickMode):
         """Find an operation that touches what a message still needs."""
         import torch
 
-        self._under_way = [one for one in self._under_way if not one[0].message.ended]
+        self._forget_ended()
         # A view reads and writes nothing.
         if func.is_view or not self._under_way:
             return
@@ -223,6 +227,9 @@ class Messages(QuickMode):
             for tensor in tensors:
                 if isinstance(tensor, torch.Tensor):
                     self._compare(tensor, writes)
+
+    def _forget_ended(self) -> None:
+        self._under_way = [one for one in self._under_way if not one[0].message.ended]
 
     def _compare(self, tensor: Any, writes: bool) -> None:
         begin, end = _extent(tensor)

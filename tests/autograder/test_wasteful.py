@@ -34,7 +34,9 @@ ALONE = [
     *("matmul_naive", "matmul_coalesced"),
 ]
 # One block alone has nobody to repeat; sum_all counts the blocks that have come.
-NOT_BY_BLOCKS = {"swizzle", "weigh_rows", "sum_all", "expert_offsets"}
+NOT_BY_BLOCKS = {
+    *("swizzle", "weigh_rows", "sum_all", "expert_offsets", "one_shot_all_reduce"),
+}
 # The kernel is the course's own, or adds with atomics what may be added once; or it is
 # printed, and no program of Triton's; or a model's positions are counted.
 NOT_BY_PROGRAMS = {

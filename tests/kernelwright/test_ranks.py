@@ -90,6 +90,19 @@ def test_memory_that_a_message_needs_is_watched() -> None:
         assert f"line {_line(careless, 'got + 1')} reads memory" in read
 
 
+def test_a_message_into_memory_that_another_needs_is_told() -> None:
+    def overwrites(x: torch.Tensor) -> torch.Tensor:
+        right, left = _neighbours()
+        sending = dist.isend(x, right)
+        dist.recv(x, left)
+        sending.wait()
+        return x
+
+    found, _ = kw.ranks(2, overwrites, torch.ones(4)).findings
+    assert f"line {_line(overwrites, 'dist.recv')} writes memory of the mess" in found
+    assert f"line {_line(overwrites, 'isend')} sends to rank 1" in found
+
+
 def test_a_message_that_nobody_waits_for_is_told() -> None:
     def forgetful(x: torch.Tensor) -> None:
         right, left = _neighbours()

@@ -13,7 +13,7 @@ from autograder.judge import Judge
 
 EXERCISES = all_exercises()
 STEP, RING = EXERCISES["ring_step"], EXERCISES["ring_all_reduce"]
-DEADLOCK = EXERCISES["ring_deadlock"]
+DEADLOCK, ONE_SHOT = EXERCISES["ring_deadlock"], EXERCISES["one_shot_all_reduce"]
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +74,94 @@ def test_the_last_rank_alone_may_receive_first(judge):
 def test_what_is_no_ring_is_told_so(judge, other, told):
     body = _between(RING, "    for step in", "    return out")
     assert told in graded(judge, RING, (body, other))
+
+
+SUMS = "    for (int i = threadIdx.x; i < n; i += blockDim.x) {\n        float sum"
+WAIT = """\
+        while (atomicAdd_system(&signs[rank][peer], 0) != call) {
+        }
+"""
+BY_ONE_THREAD = """\
+    if (threadIdx.x == 0) {
+        for (int r = 0; r < ranks; ++r) {
+            atomicExch_system(&signs[r][rank], call);
+        }
+        for (int r = 0; r < ranks; ++r) {
+            while (atomicCAS_system(&signs[rank][r], 0, 0) < call) {
+            }
+        }
+    }
+"""
+FENCES_OF_ONE = """\
+    __syncthreads();
+    if (threadIdx.x < ranks) {
+        __threadfence_system();
+        atomicExch_system(&signs[threadIdx.x][rank], call);
+        while (atomicOr_system(&signs[rank][threadIdx.x], 0) != call) {
+        }
+        __threadfence_system();
+    }
+    __syncthreads();
+"""
+# Whoever has told all others of its row may look at what came by itself.
+EACH_ROW_WHEN_IT_COMES = """\
+    if (threadIdx.x < ranks) {
+        atomicExch_system(&signs[threadIdx.x][rank], call);
+    }
+    for (int r = 0; r < ranks; ++r) {
+        if (threadIdx.x == 0) {
+            while (atomicAdd_system(&signs[rank][r], 0) != call) {
+            }
+        }
+        __threadfence_system();
+        __syncthreads();
+    }
+"""
+
+
+def test_signs_may_be_set_and_seen_in_other_ways(judge):
+    told = _between(ONE_SHOT, "    int peer = threadIdx.x;", "    // And no number")
+    fenced = _between(ONE_SHOT, "    // All that", SUMS)
+    for old, new in (
+        (told, BY_ONE_THREAD),
+        (told, EACH_ROW_WHEN_IT_COMES),
+        (fenced, FENCES_OF_ONE),
+    ):
+        assert graded(judge, ONE_SHOT, (old, new)) == "", new
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "sum += boxes[rank][r * n + i];",
+            "out[i] = sum += boxes[rank][r * n + i];",
+            "the global stores take",
+        ),
+        (
+            "boxes[peer][rank * n + i] = own;",
+            "boxes[peer][rank * n + i] = 0; boxes[peer][rank * n + i] = own;",
+            "the global stores take",
+        ),
+        (
+            "float sum = boxes[rank][i];",
+            "float sum = boxes[rank][i]; if (boxes[rank][i / 2] == 1e9f) sum = 0;",
+            "the global loads take",
+        ),
+        (
+            "int i = threadIdx.x; i < n; i += blockDim.x) {\n        float sum",
+            "int i = threadIdx.x / 2; i < n; i += blockDim.x / 2) {\n        float sum",
+            "threads writes",
+        ),
+    ],
+    ids=["stored twice", "sent twice", "read twice", "by two threads"],
+)
+def test_one_shot_is_read_and_written_once(judge, old, new, told):
+    found = graded(judge, ONE_SHOT, (old, new))
+    assert found.startswith("counts: failed") and told in found
+
+
+def test_who_waits_for_one_sign_alone_is_told(judge):
+    """The first sign says nothing of the others' rows."""
+    found = graded(judge, ONE_SHOT, (WAIT, f"        if (peer == 0) {WAIT.strip()}\n"))
+    assert "race" in found and "until it is set" in found
