@@ -205,13 +205,14 @@ def _wrong_gate(
     run: Run, name: str, tried: Tried, near: tuple[str, str] | None
 ) -> Gate:
     assert tried.verdict is not None and tried.verdict.wrong is not None
+    assert tried.problem is not None
     wrong = tried.verdict.wrong
     untouched = bool(wrong.untouched[wrong.index])
     writer = None if untouched else run.kind.writer(run, tried)
     where = wrong_message(
         wrong,
         name,
-        run.kind.element(wrong.output, wrong.place),
+        run.kind.element(tried.problem, wrong.output, wrong.place),
         writer_words(writer) if writer else "",
     )
     detail: dict[str, Any] = {

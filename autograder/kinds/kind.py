@@ -64,8 +64,13 @@ class Kind(ABC):
         """Return when the supervisor ends a trace."""
         return deadlines.case_end
 
-    def element(self, output: str, place: Sequence[int]) -> str:
-        """Name an element of an output."""
+    def element(self, problem: Problem, output: str, place: Sequence[int]) -> str:
+        """Name an element of an output, and apart from it the rank that has it."""
+        if problem.ranks and output in problem.replicated:
+            output, place = f"{output}[{place[0]}]", place[1:]
+        elif problem.ranks:
+            rank, place = place[0], place[1:]
+            output = f"on rank {rank}, {output}"
         return f"{output}[{', '.join(map(str, place))}]" if place else output
 
     def objection(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from autograder.exercise import Problem
@@ -31,10 +30,6 @@ class Ranks(PythonFunction):
     def case(self, problem: Problem, deadlines: Deadlines) -> Header:
         """Leave the time to the ranks: their worker's own thread waits for them."""
         return {"ranks": {"count": problem.ranks, **deadlines.limits}}
-
-    def element(self, output: str, place: Sequence[int]) -> str:
-        """Name the rank apart."""
-        return f"on rank {place[0]}, {super().element(output, place[1:])}"
 
     def unmeasured(self, device: str) -> str:
         """Say why one machine's processors are no measure."""
