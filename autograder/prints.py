@@ -39,6 +39,8 @@ UNWRITTEN = "unwritten"
 _COUNT_APART, _SHARE_APART = 2, 0.05
 # Numbers are kept with so many digits.
 DIGITS = 8
+# With so many a float32 comes back as it was: where nothing may be rounded.
+DIGITS_OF_EXACT = 9
 # Those of a float64 output, which is held to more.
 DIGITS_OF_DOUBLES = 17
 _SAME = 1e-6

@@ -34,6 +34,7 @@ from autograder.oracle import (
 from autograder.prints import (
     DIGITS,
     DIGITS_OF_DOUBLES,
+    DIGITS_OF_EXACT,
     UNWRITTEN,
     Number,
     Print,
@@ -111,7 +112,7 @@ def write_prints(exercise: Exercise, judge: Judge) -> int:
             if isinstance(came, str):
                 entry["cases"][str(number)] = {"trouble": came}
             elif not came.right:
-                entry["cases"][str(number)] = _print(came, at)
+                entry["cases"][str(number)] = _print(exercise, came, at)
     text = _text(made_of(exercise), places, kept)
     doubles = _doubles(exercise, parse(text), shown, cases, problems)
     kept = {name: one for name, one in kept.items() if name not in doubles}
@@ -226,14 +227,18 @@ def _words(mistake: Mistake) -> dict[str, Any]:
     return {"says": mistake.says, **held, "cases": {}}
 
 
-def _print(verdict: Verdict, at: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def _print(
+    exercise: Exercise, verdict: Verdict, at: Mapping[str, torch.Tensor]
+) -> dict[str, Any]:
     kept: dict[str, Any] = {
         "wrong": {name: int(bad.sum()) for name, bad in verdict.bad.items()}
     }
     for name, where in at.items():
         put_out = verdict.outputs[name].reshape(-1)[where]
-        double = put_out.dtype == torch.float64
-        values = _told(put_out, DIGITS_OF_DOUBLES if double else DIGITS)
+        digits = DIGITS if exercise.tolerance.factor else DIGITS_OF_EXACT
+        if put_out.dtype == torch.float64:
+            digits = DIGITS_OF_DOUBLES
+        values = _told(put_out, digits)
         unwritten = verdict.untouched[name].reshape(-1)[where].tolist()
         kept[name] = [
             UNWRITTEN if not_there else value

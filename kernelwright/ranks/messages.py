@@ -119,7 +119,8 @@ class Messages(QuickMode):
             for message in self.record
             if not message.ended
         )
-        return list(dict.fromkeys((*self.wrong, *forgotten)))
+        # What was never waited for is under way for good: that comes first.
+        return list(dict.fromkeys((*forgotten, *self.wrong)))
 
     @property
     def most_at_once(self) -> int:

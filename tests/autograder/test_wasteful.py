@@ -50,7 +50,8 @@ BLOCKS = [
 PROGRAMS = [
     e.id
     for e in EXERCISES.values()
-    if e.counts and e.language == "python" and e.id not in NOT_BY_PROGRAMS
+    if e.counts and e.language == "python" and e.entry != "ranks"
+    if e.id not in NOT_BY_PROGRAMS
 ]
 
 
