@@ -12,7 +12,7 @@ from kernelwright.errors import ArgumentError
 from kernelwright.ranks import Message
 
 _MOST_RANKS, _MOST_STEPS = 8, 32  # that can still be read in one picture
-_WIDTH, _HEIGHT, _CELL = 492.0, 330.0, 13.0
+_WIDTH, _HEIGHT, _CELL = 360.0, 330.0, 13.0  # a phone's width
 
 
 def message_steps(sent: Sequence[Sequence[Message]]) -> Steps:
@@ -33,7 +33,9 @@ def message_steps(sent: Sequence[Sequence[Message]]) -> Steps:
         )
     places = [sorted({(m.buffer, m.offset) for m in each}) for each in sent]
     totals = [0] * ranks
-    frames = [Frame("", _overview(sent))]
+    pairs = sorted({(rank, m.peer) for rank, each in enumerate(sent) for m in each})
+    links = "".join(_arrow(rank, peer, ranks) for rank, peer in pairs)
+    frames = [Frame(links, _overview(sent))]
     for step in range(steps):
         drawn, said = "", []
         for rank, each in enumerate(sent):
@@ -54,9 +56,9 @@ def message_steps(sent: Sequence[Sequence[Message]]) -> Steps:
         _WIDTH,
         _HEIGHT,
         "Message",
-        "Each circle is a rank; its cells are the places in its memory from which it "
-        "sent, in order of address. Arrows are messages of this step, and the filled "
-        "cell is what travels.",
+        "The cells of a rank are the places in its memory from which it sent, in order "
+        "of address. Arrows are messages of this step, and the filled cell is what "
+        "travels.",
         wide=False,
         narrow=True,
     )
@@ -79,8 +81,9 @@ def explore_ring(ranks: Sequence[int] = (2, 3, 4, 5)) -> Explorer:
             f"{-step % count}, which is {half}. Each has sent {share:.3g} N so far"
         )
         picture = Steps(
-            [Frame(drawn, words)], _base([count] * count), _WIDTH, _HEIGHT, "", ""
-        )
+            [Frame(drawn, words)], _base([count] * count), _WIDTH, _HEIGHT, "", "",
+            wide=False, narrow=True,
+        )  # fmt: skip
         return Picture(picture, words)
 
     most = 2 * (max(ranks) - 1)
@@ -94,16 +97,17 @@ def explore_ring(ranks: Sequence[int] = (2, 3, 4, 5)) -> Explorer:
 
 def _overview(sent: Sequence[Sequence[Message]]) -> str:
     totals = [sum(message.bytes for message in each) for each in sent]
-    return (
-        f"{sum(map(len, sent))} messages of {len(sent)} ranks; a rank sends "
-        f"{min(totals):,} to {max(totals):,} bytes."
-    )
+    least, most = min(totals), max(totals)
+    each = f"a rank sends {least:,} to {most:,} bytes"
+    if least == most:
+        each = f"each sends {most:,} bytes"
+    return f"{sum(map(len, sent))} messages of {len(sent)} ranks; {each}."
 
 
 def _at(rank: int, ranks: int) -> tuple[float, float]:
     """Return a rank's centre; rank 0 is at the top, and they go clockwise."""
     angle = 2 * pi * rank / ranks - pi / 2
-    return _WIDTH / 2 + 165 * cos(angle), _HEIGHT / 2 + 118 * sin(angle)
+    return _WIDTH / 2 + 122 * cos(angle), _HEIGHT / 2 + 118 * sin(angle)
 
 
 def _base(places: Sequence[int]) -> str:
@@ -119,10 +123,11 @@ def _cell(
     rank: int, place: int, ranks: int, places: int, *, sends: bool = False
 ) -> str:
     x, y = _at(rank, ranks)
-    wide = min(_CELL, 100 / max(places, 1))
+    wide = min(_CELL, 84 / max(places, 1))
     left = x - wide * places / 2 + wide * place
     if not sends:
-        return palette.box(left, y, wide, _CELL, class_="kw-none")
+        seen = f"stroke: {palette.MUTED}; stroke-opacity: 1"
+        return palette.box(left, y, wide, _CELL, class_="kw-none", style=seen)
     style = f"--c: {palette.series(place % 6)}"
     return palette.box(left, y, wide, _CELL, class_="kw-used", style=style)
 
@@ -132,7 +137,7 @@ def _arrow(rank: int, peer: int, ranks: int) -> str:
     (x0, y0), (x1, y1) = _at(rank, ranks), _at(peer, ranks)
     length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1.0)
     dx, dy = (x1 - x0) / length, (y1 - y0) / length
-    gap = min(52.0, length / 3)
+    gap = min(46.0, length / 3)
     # Beside the straight line: two ranks may send to each other.
     x0, y0 = x0 + gap * dx - 6 * dy, y0 + gap * dy + 6 * dx
     x1, y1 = x1 - gap * dx - 6 * dy, y1 - gap * dy + 6 * dx
