@@ -89,7 +89,7 @@ STALE_BUCKET = replace(
     kind="detective",
     points=20,
     name="stale_bucket",
-    source="autograder/answers/parallel/stale_bucket.py",
+    source="autograder/exercises/parallel/stale_bucket_answer.py",
     goal="Mend what averages gradients through a buffer that is allocated once: the "
     "first step's loss is right, with one bucket, and the model does not learn.",
     requirements=(

@@ -65,7 +65,7 @@ MISPLACED_TOKEN = Exercise(
     language="python",
     entry="function",
     name="attend_cached",
-    source="autograder/answers/transformer/misplaced_token.py",
+    source="autograder/exercises/transformer/misplaced_token_answer.py",
     goal="Find why a model that trains well generates nonsense, and mend it.",
     requirements=(
         "`joined` is (new, 3, heads, size), float64, the tokens at positions start, "
