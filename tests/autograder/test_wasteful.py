@@ -50,7 +50,7 @@ BLOCKS = [
 PROGRAMS = [
     e.id
     for e in EXERCISES.values()
-    if e.counts and e.language == "python" and e.entry != "ranks"
+    if e.counts and e.language == "python" and e.entry == "function"
     if e.id not in NOT_BY_PROGRAMS
 ]
 
