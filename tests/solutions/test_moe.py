@@ -409,7 +409,8 @@ def test_capacity(device: str) -> None:
         out = layer(x)
         layer.capacity_factor = None
         whole = layer(x)
-    assert torch.equal(out[:5], whole[:5])
+    # A product of another number of rows may add in another order.
+    torch.testing.assert_close(out[:5], whole[:5], rtol=1e-12, atol=1e-12)
     assert not out[5:].any() and whole[5:].any()
 
 
