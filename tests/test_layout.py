@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -21,39 +23,61 @@ MAY_IMPORT = {
 SOURCES = [p for package in PACKAGES for p in sorted((ROOT / package).rglob("*.py"))]
 
 
-def project_imports(path: Path) -> list[tuple[int, str]]:
-    """List (line, package) for each import of a package of ours."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [node.module or ""]
-        else:
-            continue
-        tops = {name.split(".")[0] for name in names}
-        found += [(node.lineno, top) for top in tops if top in (*PACKAGES, "tests")]
-    return found
-
-
 # A wrong answer is a student's cell: it may say what it likes. A new chapter's template
 # has files for every room.
 EXEMPT = [ROOT / "autograder/wrong", ROOT / "autograder/authoring/template"]
+MODULES = {
+    ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
+    for p in SOURCES
+    if not any(p.is_relative_to(room) for room in EXEMPT)
+}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in SOURCES if not any(p.is_relative_to(room) for room in EXEMPT)],
-    ids=lambda p: str(p.relative_to(ROOT)),
-)
-def test_rooms_know_only_what_they_may(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0]
-    broken = [
-        f"{path.relative_to(ROOT)}:{line} imports {top}"
-        for line, top in project_imports(path)
-        if top != package and top not in MAY_IMPORT[package]
-    ]
-    assert not broken, f"{package} may import only {MAY_IMPORT[package]}: {broken}"
+def imports(node: ast.AST, now: bool = True) -> Iterator[tuple[str, int, bool]]:
+    """Yield (module, line, whether it is imported at once) for each import in code."""
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, node.lineno, now) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        for alias in node.names:
+            full = f"{node.module}.{alias.name}"
+            yield (full if full in MODULES else node.module), node.lineno, now
+    function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    now = now and not (function or typing)
+    for inner in ast.iter_child_nodes(node):
+        yield from imports(inner, now)
+
+
+IMPORTS = {
+    module: list(imports(ast.parse(path.read_text())))
+    for module, path in MODULES.items()
+}
+
+
+def test_rooms_know_only_what_they_may() -> None:
+    broken = []
+    for module, names in IMPORTS.items():
+        package = module.split(".")[0]
+        for name, line, _ in names:
+            top = name.split(".")[0]
+            allowed = {package, *MAY_IMPORT[package]}
+            if top in (*PACKAGES, "tests") and top not in allowed:
+                broken.append(f"{MODULES[module].relative_to(ROOT)}:{line}: {top}")
+    assert not broken, (
+        f"wanted {MAY_IMPORT} alone; these import something else: {broken}"
+    )
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {
+        module: {name for name, _, now in names if now and name in MODULES} - {module}
+        for module, names in IMPORTS.items()
+    }
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        pytest.fail(f"an import circle: {circle}; move what both need to a third")
 
 
 def chapter_stems() -> list[tuple[str, str]]:
