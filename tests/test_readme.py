@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,6 +43,39 @@ def test_its_figures_are_the_stored_ones() -> None:
         assert int(percent) in {
             round(100 * row["ratio"]) for row in rows if "ratio" in row
         }, f"{file.name} stores no {percent}%"
+
+
+# What is said of newer chapters, by the rows that it comes from.
+CLAIMS = {
+    "fusion": "{gelu_bfloat16.of_peer:.1f}, {bias_gelu_bfloat16.of_peer:.1f} and "
+    "{gelu_dropout_bfloat16.of_peer:.1f} times the better of PyTorch and torch.compile",
+    "epilogue": "linear with GELU {linear_gelu.of_peer:.1f} times PyTorch, gated MLP "
+    "{gated_mlp.of_peer:.1f} times the better of PyTorch and torch.compile, with the "
+    "way back too; 3 x 3 convolutions with bias and ReLU "
+    "{conv_8x28x28_512_512_1.of_peer:.1f} to {conv_8x112x112_128_128_1.of_peer:.1f} "
+    "times, with 64 channels {conv_8x224x224_64_64_1.of_peer:.2f} times",
+    "int4": "one token {w4a16_1.ratio:.1f} times PyTorch's product with four bits; "
+    "against bf16, 8 tokens {w4a16_8.ratio:.1f}, 16 tokens {w4a16_16.ratio:.1f}, 64 "
+    "tokens {w4a16_64.ratio:.1f} and 256 tokens {w4a16_256.ratio:.1f} times",
+    "moe": "{moe_8192_64.of_peer:.1f} and {moe_32768_128.of_peer:.1f} times the better "
+    "of PyTorch and torch.compile, with the way back "
+    "{moe_8192_64_training.of_peer:.1f} and {moe_32768_128_training.of_peer:.1f}; "
+    "routing and moving at {around_moe_8192_64.of_peer:.0%} and "
+    "{around_moe_32768_128.of_peer:.0%} of copy bandwidth; the prefix sum of 2^28 "
+    "numbers {prefix_sum.of_peer:.1f} times PyTorch's",
+    "transformer": "a training step {step.ratio:.1f} times PyTorch's and "
+    "{step.of_peer:.1f} times torch.compile's, with {step.memory:.2f} of PyTorch's "
+    "memory; a token with four bits {token_int4.ratio:.1f} times torch.compile's",
+}
+
+
+@pytest.mark.parametrize("stem", CLAIMS)
+def test_what_it_claims_is_what_was_stored(stem: str) -> None:
+    file = ROOT / "benchmarks" / "results" / f"{stem}-nvidia-h200.json"
+    rows = json.loads(file.read_text())["rows"]
+    named = {row["name"]: SimpleNamespace(**row) for row in rows}
+    claim = CLAIMS[stem].format(**named)
+    assert claim in README, f"{file.name} says: {claim}"
 
 
 def test_its_commands_are_the_makefile_s() -> None:
