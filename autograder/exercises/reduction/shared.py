@@ -10,7 +10,7 @@ order that is in use, and a sum kept in fp16 is 2^13 times as far off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -19,14 +19,12 @@ from autograder.exercise import (
     Arguments,
     Case,
     Launch,
-    NearMiss,
     Output,
     Outputs,
     Problem,
     Tolerance,
 )
 
-STEM = "reduction"
 THREADS = 256
 FACTOR = 2.0
 
@@ -40,7 +38,7 @@ _REGIMES = {
 # How it is summed is what is learned here: right values alone are an atomic sum.
 SHARES = {"correct": 0.4, "counts": 0.4, "speed": 0.2}
 
-Mistake = Callable[[Arguments], Outputs]
+Made = Callable[[Arguments], Outputs]
 
 
 def vector_case(n: int, regime: str = "distinct") -> Case:
@@ -67,29 +65,12 @@ def draw_values(count: int, regime: str, generator: torch.Generator) -> torch.Te
     return x
 
 
-def drawn(generator: torch.Generator, low: int, high: int) -> int:
-    """Draw a whole number from low to below high."""
-    return int(torch.randint(low, high, (), generator=generator))
-
-
-def hidden_lengths(generator: torch.Generator) -> Iterator[Case]:
-    """Draw awkward lengths: around a warp, around a block, past several."""
-    yield vector_case(drawn(generator, 2, 32))
-    yield vector_case(drawn(generator, 33, 256), "shifted")
-    yield vector_case(256 * drawn(generator, 1, 6) + drawn(generator, 1, 32))
-    yield vector_case(256 * drawn(generator, 2, 6) - drawn(generator, 1, 32))
-    yield vector_case(32 * drawn(generator, 9, 60), "special")
-    yield vector_case(drawn(generator, 2000, 6000), "shifted")
-
-
-def hidden_matrices(generator: torch.Generator) -> Iterator[Case]:
-    """Draw awkward shapes: thin, wide, around warps and blocks."""
-    yield matrix_case(drawn(generator, 1, 9), drawn(generator, 2, 32))
-    yield matrix_case(drawn(generator, 2, 9), drawn(generator, 257, 600), "shifted")
-    yield matrix_case(drawn(generator, 33, 70), drawn(generator, 33, 70))
-    yield matrix_case(drawn(generator, 200, 400), drawn(generator, 1, 6), "special")
-    yield matrix_case(drawn(generator, 2, 5), drawn(generator, 1500, 3000))
-
+# Whole blocks first: there the counts are round.
+CASES = (
+    *(vector_case(n) for n in (1024, 1000, 257, 255, 33, 31, 1, 0)),
+    vector_case(2000, "shifted"),
+    vector_case(700, "special"),
+)
 
 # --- sums of neighbours -----------------------------------------------------------
 
@@ -120,67 +101,13 @@ def folded(x: torch.Tensor, width: int) -> torch.Tensor:
     return torch.nn.functional.pad(x, (0, whole - x.numel())).view(-1, width)
 
 
-def by_folds(
-    width: int, sum_up: Callable[[torch.Tensor], torch.Tensor] | None = None
-) -> Mistake:
-    """Return what adds each ``width`` neighbours up, or makes something else of them.
-
-    Args:
-        width: elements of a sum.
-        sum_up: from (sums, width) to (sums,); a sum in float64 when absent.
-    """
+def by_folds(width: int) -> Made:
+    """Return what adds each ``width`` neighbours up, in float64."""
 
     def output(arguments: Arguments) -> Outputs:
-        parts = folded(tensor(arguments, "x"), width).double()
-        return {"out": parts.sum(1) if sum_up is None else sum_up(parts)}
+        return {"out": folded(tensor(arguments, "x"), width).double().sum(1)}
 
     return output
-
-
-def tail_mistakes(width: int) -> tuple[NearMiss, ...]:
-    """Return what goes wrong where fewer than ``width`` elements are left."""
-
-    def bringing(value: Callable[[torch.Tensor], float]) -> Mistake:
-        def output(arguments: Arguments) -> Outputs:
-            x = tensor(arguments, "x")
-            past = width - folded(torch.ones_like(x), width).double().sum(1)
-            sums = folded(x, width).double().sum(1)
-            # Where nothing is missing nothing is added, not even 0 * infinity.
-            more = past.clamp(min=1.0) * value(x)
-            return {"out": torch.where(past > 0, sums + more, sums)}
-
-        return output
-
-    def without_the_last(arguments: Arguments) -> Outputs:
-        x = tensor(arguments, "x").clone()
-        x[-1:] = 0.0
-        return {"out": folded(x, width).double().sum(1)}
-
-    return (
-        NearMiss(
-            "last element missing",
-            without_the_last,
-            "The last element, x[n - 1], is missing: the guard is i < n.",
-        ),
-        NearMiss(
-            "last element again",
-            bringing(lambda x: float(x[-1]) if len(x) else 0.0),
-            "Threads past the end bring the last element once more: they are to bring "
-            "0, which changes no sum.",
-        ),
-        NearMiss(
-            "ones past the end",
-            bringing(lambda x: 1.0),
-            "Threads past the end bring a 1, which changes no product. What changes no "
-            "sum is 0.",
-        ),
-        NearMiss(
-            "minus infinity past the end",
-            bringing(lambda x: -torch.inf),
-            "Threads past the end bring -infinity, which changes no maximum. What "
-            "changes no sum is 0.",
-        ),
-    )
 
 
 def tolerance_by(width: int) -> Tolerance:
@@ -228,7 +155,7 @@ def tolerance_along(
     return Tolerance(FACTOR, length=lambda case: case.sizes[size], scale=scale)
 
 
-def of_matrix(made: Callable[[torch.Tensor], torch.Tensor]) -> Mistake:
+def of_matrix(made: Callable[[torch.Tensor], torch.Tensor]) -> Made:
     """Return what makes an output of the matrix x, in float64."""
 
     def output(arguments: Arguments) -> Outputs:
