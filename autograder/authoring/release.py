@@ -28,7 +28,7 @@ _LEFT_OUT = (
 _KEPT = ("benchmarks/results/",)
 # Of a chapter's exercises: hidden cases, mistakes as edits of the answer, the answer.
 _LEFT_OUT_OF_A_CHAPTER = re.compile(
-    r"autograder/exercises/\w+/(hidden\.py|\w+\.toml|\w+\.cu)"
+    r"autograder/exercises/\w+/(hidden\.py|\w+\.toml|\w+\.cu|\w+_answer\.py)"
 )
 _NO_SOLUTIONS = '"""The student edition has no solutions."""\n'
 _CODE_CELL = re.compile(r"^```\{code-cell\}[^\n]*\n.*?^```[ \t]*\n", re.M | re.S)
