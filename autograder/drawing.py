@@ -1,10 +1,10 @@
-"""Drawing an exercise's values, and saying what a known mistake would write."""
+"""Drawing an exercise's values."""
 
 from __future__ import annotations
 
 import torch
 
-from autograder.exercise import Arguments, Case, Outputs
+from autograder.exercise import Arguments, Case
 
 _REGIMES = {
     "distinct": "normal values",
@@ -57,13 +57,3 @@ def rounded(arguments: Arguments, name: str) -> float:
     value = arguments[name]
     assert isinstance(value, int | float)
     return float(torch.tensor(value, dtype=torch.float32))
-
-
-def index(like: torch.Tensor) -> torch.Tensor:
-    """Return the index of each element of a vector."""
-    return torch.arange(like.numel(), device=like.device)
-
-
-def only(result: torch.Tensor, written: torch.Tensor) -> Outputs:
-    """Keep the elements that a mistake writes; NaN stands for *never written*."""
-    return {"out": torch.where(written, result, torch.nan)}

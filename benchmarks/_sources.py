@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import kernelwright as kw
@@ -24,8 +25,9 @@ def rung(folder: Path, stem: str, kernel: str = "") -> kw.cuda.Kernel:
 
 def detective(stem: str, exercise: str) -> Region:
     """Return a detective's kernel: broken, as the learner gets it, and mended."""
-    folder = ROOT / "autograder" / "answers" / stem
-    return read_region(folder / f"{exercise}.cu", exercise)
+    chapter = importlib.import_module(f"autograder.exercises.{stem}")
+    declared = next(one for one in chapter.EXERCISES if one.id == exercise)
+    return read_region(ROOT / declared.source, exercise)
 
 
 def detective_kernel(stem: str, exercise: str, *, solved: bool) -> kw.cuda.Kernel:
