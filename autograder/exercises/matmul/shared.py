@@ -1,4 +1,4 @@
-"""What the exercises of chapter 6 share: shapes, the tolerance, and known mistakes.
+"""What the exercises of chapter 6 share: shapes, launches, the tolerance.
 
 **Tolerance.** A sum of k products p_i in fp32 is rounded k times, and each rounding
 errs by at most eps / 2 of the partial sum. Where signs are random the i-th partial
@@ -11,7 +11,7 @@ significand has 11 bits, err by about 2^-12 * scale, far outside up to k = 10^5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -27,8 +27,6 @@ from autograder.exercise import (
     Tolerance,
 )
 
-STEM = "matmul"
-TILE = 32
 SHARES = {"correct": 0.5, "counts": 0.3, "speed": 0.2}
 LaunchOf = Callable[[int, int], Launch]
 
@@ -70,23 +68,6 @@ def in_fours(*cases: Case) -> tuple[Case, ...]:
         )
         for c in cases
     )
-
-
-def hidden(generator: torch.Generator) -> Iterator[Case]:
-    """Draw awkward shapes: inside a tile, around several, thin ones, long sums."""
-
-    def drawn(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=generator))
-
-    yield shape_case(drawn(2, 31), drawn(2, 31), drawn(2, 31))
-    yield shape_case(32 * drawn(1, 3) + drawn(1, 5), 64 * drawn(1, 3) - drawn(1, 5), 97)
-    yield shape_case(drawn(2, 6), drawn(100, 300), 32 * drawn(1, 4), "special")
-    yield shape_case(drawn(64, 140), drawn(64, 140), drawn(100, 300), "large")
-
-
-def hidden_in_fours(generator: torch.Generator) -> Iterator[Case]:
-    """Draw shapes as ``hidden`` does, n and k multiples of 4."""
-    yield from in_fours(*hidden(generator))
 
 
 def tiles(across: int, down: int, *block: int) -> LaunchOf:
