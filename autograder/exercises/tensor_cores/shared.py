@@ -1,4 +1,4 @@
-"""What the exercises of chapter 7 share: matrices, launches, and their mistakes.
+"""What the exercises of chapter 7 share: matrices, launches, the tolerance.
 
 Products of 16-bit numbers are exact in fp32, so all rounding is in the sums: k terms
 in any order differ from the exact sum by about sqrt(k) roundings of half an eps, each
@@ -8,7 +8,7 @@ twice that. Sums kept in fp16 are a thousand times further off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -16,8 +16,8 @@ from autograder.drawing import tensor
 from autograder.exercise import (
     Arguments,
     Case,
+    Count,
     Launch,
-    NearMiss,
     Output,
     Outputs,
     Problem,
@@ -25,8 +25,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
-
-STEM = "tensor_cores"
+from autograder.totals import barriers, moves, needed
 
 _REGIMES = {
     "distinct": "normal values",
@@ -55,26 +54,16 @@ SMALL_CASES = (
 )
 
 
-def hidden(
-    block: tuple[int, int], depth: int, steps: int
-) -> Callable[[torch.Generator], Iterator[Case]]:
-    """Return the function that draws whole tiles, few of them: emulation is slow.
-
-    Args:
-        block: rows and columns of C a block.
-        depth: what k is a multiple of.
-        steps: the most of them.
-    """
-
-    def cases(generator: torch.Generator) -> Iterator[Case]:
-        def drawn(low: int, high: int) -> int:
-            return int(torch.randint(low, high, (), generator=generator))
-
-        yield product_case(block[0], block[1] * 2, depth * drawn(2, steps + 1))
-        yield product_case(block[0] * 2, block[1], depth * drawn(1, 3), "large")
-        yield product_case(*block, depth * drawn(2, steps + 1), "special")
-
-    return cases
+# What the two pipelines with three stages of 128 x 64 and 64 x 128 halves share.
+STAGED_BYTES = 3 * 2 * 128 * 64 * 2
+STAGED_CASES = (
+    product_case(128, 256, 320),
+    product_case(256, 128, 64),
+    product_case(128, 128, 128),
+    product_case(128, 128, 0),
+    product_case(128, 128, 192, "large"),
+    product_case(128, 128, 256, "special"),
+)
 
 
 def draw_matrix(
@@ -149,76 +138,6 @@ TOLERANCE = Tolerance(
     factor=1.0, length=lambda case: case.sizes["k"], scale=_magnitudes
 )
 
-Pair = tuple[torch.Tensor, torch.Tensor]
-
-
-def product_of(
-    change: Callable[[torch.Tensor, torch.Tensor], Pair],
-) -> Callable[..., Outputs]:
-    """Return the mistake that multiplies something else than a and b."""
-
-    def output(arguments: Arguments) -> Outputs:
-        left, right = change(*matrices(arguments))
-        return {"c": left @ right}
-
-    return output
-
-
-def columns_kept(
-    keep: Callable[[torch.Tensor, int], torch.Tensor],
-) -> Callable[..., Outputs]:
-    """Return the mistake that sums only where ``keep(at, k)`` says."""
-
-    def change(a: torch.Tensor, b: torch.Tensor) -> Pair:
-        kept = keep(torch.arange(a.shape[1]), a.shape[1])
-        return a[:, kept], b[kept]
-
-    return product_of(change)
-
-
-def in_blocks(
-    x: torch.Tensor, size: int, change: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
-    """Change every size x size block of a matrix, given as (…, size, size)."""
-    rows, columns = x.shape
-    blocks = x.view(rows // size, size, columns // size, size).transpose(1, 2)
-    return change(blocks).transpose(1, 2).reshape(rows, columns)
-
-
-def quadrants_swapped(blocks: torch.Tensor) -> torch.Tensor:
-    """Exchange upper right and lower left of 16 x 16 blocks."""
-    changed = blocks.clone()
-    changed[..., :8, 8:] = blocks[..., 8:, :8]
-    changed[..., 8:, :8] = blocks[..., :8, 8:]
-    return changed
-
-
-FIRST_TILES = tuple(
-    NearMiss(
-        f"{what} of k",
-        columns_kept(keep),
-        f"c holds the sums over {words}.",
-    )
-    for what, keep, words in (
-        (
-            "first 16 of each tile",
-            lambda at, k: at % 64 < 16,
-            "the first 16 columns of each tile of 64 only: the loop over j, four steps "
-            "of 16, is missing or ends early",
-        ),
-        (
-            "first tile",
-            lambda at, k: at < 64,
-            "the first tile of k only: the tiles that follow are not added",
-        ),
-        (
-            "last tile",
-            lambda at, k: at >= k - 64,
-            "the last tile of k only: the sums begin anew at each tile",
-        ),
-    )
-)
-
 
 def structure(*holds: str, message: str) -> tuple[Structure, ...]:
     """Return the demand for instructions, on a chip that has them all."""
@@ -244,3 +163,21 @@ def timed(bands: dict[str, float]) -> Speed:
         unit="half",
         bands=bands,
     )
+
+
+STAGED_COUNTS = (
+    *moves({"a": 2}),
+    Count("wavefronts", "shared", "load", ideal=5120),
+    # Five tiles of k.
+    barriers(5, 5.5),
+    # 8 x 16 parts of c, 20 steps.
+    needed("matrix products", 2560),
+)
+ASYNCHRONOUS = structure(
+    "LDGSTS",
+    "LDSM",
+    "HMMA",
+    message="The values are right, and the machine code lacks LDGSTS, LDSM or HMMA: "
+    "the tiles do not travel past the registers. Bring them with "
+    "kw::copy_tile_async, as `fetch` does.",
+)
