@@ -1,4 +1,5 @@
-"""Benchmarks: one script a stem; results stand in ``results/`` with their device.
+"""Benchmarks: one script a stem; what the book shows stands in ``results/``,
+with its device, and a run of your own in ``results/here/``.
 
 What they share, by what it holds: ``_command`` the command line and floors,
 ``_candidates`` what is timed and its row, ``_peers`` what it is compared with,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks._candidates import Row
-from benchmarks._store import RESULTS, slug, store
+from benchmarks._store import OUT, said_of, slug, store
 
 Floors = Mapping[str, Mapping[str, float]]
 """By device and by row: the lowest figure that is no regression."""
@@ -30,9 +30,7 @@ def command_line(about: str | None, *flags: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--only-correct", action="store_true", help="time nothing; needs no GPU"
     )
-    parser.add_argument(
-        "--out", type=Path, default=RESULTS, help="folder for the results"
-    )
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for the results")
     for flag in flags:
         parser.add_argument(flag, action="store_true")
     return parser
@@ -71,7 +69,7 @@ def run(
         path = store(stem, rows, options.out, **facts)
     if path is None:
         return 0
-    print(f"stored in {path}; chapters that show it: run `make notebooks`")
+    print(said_of(path))
     return judge(rows, floors, key) if options.check else 0
 
 

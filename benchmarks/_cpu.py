@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks._store import RESULTS, write
+from benchmarks._store import OUT, said_of, write
 
 KERNELS = Path(__file__).parents[1] / "tests" / "kernels"
 MATMUL = (KERNELS / "matmul_tiled.cu").read_text()
@@ -45,12 +45,12 @@ def run(
     parser.add_argument(
         "--check", action="store_true", help="hold each figure against its limit"
     )
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for it")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for it")
     options = parser.parse_args()
     record = measured()
     path = write(name, record, options.out)
     print(json.dumps(record, indent=1))
-    print(f"stored in {path}")
+    print(said_of(path))
     wrong = misses(record) if options.check else []
     print("\n".join(wrong), end="\n" if wrong else "")
     return len(wrong)

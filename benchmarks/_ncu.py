@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks._store import RESULTS, slug, write
+from benchmarks._store import OUT, said_of, slug, write
 
 Values = dict[str, Any]
 
@@ -68,7 +68,7 @@ def count(
     if "--launch" in sys.argv:
         print("launched:", " ".join(launch_all()))
         return 0
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
     module = f"benchmarks._{stem}_counters"
     command = ["ncu", "--clock-control", "none", "--csv", "--page", "raw"]
     command += ["--print-units", "base", "--print-fp", "-k", f"regex:{kernels}"]
@@ -97,7 +97,7 @@ def count(
         **(about or {}),
         "rows": rows,
     }
-    print(f"stored in {write(f'{stem}-counters-{slug(device)}', record, out)}")
+    print(said_of(write(f"{stem}-counters-{slug(device)}", record, out)))
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import platform
 import re
 import sys
@@ -17,6 +18,11 @@ import torch
 import kernelwright as kw
 
 RESULTS = Path(__file__).parent / "results"
+"""What the book shows, from the machines that it names."""
+
+OUT = Path(os.environ.get("KERNELWRIGHT_RESULTS") or RESULTS / "here")
+"""Where a run is put: beside those, and git does not know of it."""
+
 _PACKAGES = ("torch", "triton", "cupy-cuda12x", "cupy-cuda13x", "cuda-core")
 
 
@@ -64,6 +70,13 @@ def write(name: str, record: Mapping[str, Any], folder: Path) -> Path:
     path = folder / f"{name}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def said_of(path: Path) -> str:
+    """Say where a run was stored, and what follows of it."""
+    if path.parent.resolve() == RESULTS.resolve():
+        return f"stored in {path}; chapters that show it: run `make notebooks`"
+    return f"stored in {path}; the book goes on showing what stands in {RESULTS}"
 
 
 def _told() -> list[str]:

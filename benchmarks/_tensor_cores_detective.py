@@ -16,7 +16,7 @@ import torch
 
 import kernelwright as kw
 from benchmarks._sources import detective
-from benchmarks._store import RESULTS, store
+from benchmarks._store import OUT, said_of, store
 
 LAUNCHES = 500
 SIDE = 2048
@@ -55,10 +55,10 @@ def main() -> int:
                 }
             )
             print(rows[-1])
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
     command = "python -m benchmarks._tensor_cores_detective"
     path = store("tensor_cores-detective", rows, out, command=command, side=SIDE)
-    print(f"stored in {path}")
+    print(said_of(path))
     return 0
 
 

@@ -73,7 +73,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--only-correct", action="store_true")
-    parser.add_argument("--out", type=Path, default=_store.RESULTS)
+    parser.add_argument("--out", type=Path, default=_store.OUT)
     asked = parser.parse_args()
     cycles = cycles_a_key()
     print(f"right: attention of {KEYS} keys, {cycles:g} cycles a key")

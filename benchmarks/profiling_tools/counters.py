@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from benchmarks._ncu import BUSY, LOADS, Values, in_our_units, table, values
-from benchmarks._store import RESULTS, slug, write
+from benchmarks._store import OUT, said_of, slug, write
 
 COUNTERS = {
     **LOADS,
@@ -26,7 +26,7 @@ def main() -> None:
     """Read the folder and write one JSON file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     versions = (options.folder / "versions.txt").read_text()
     device, driver = (part.strip() for part in versions.splitlines()[0].split(","))
@@ -41,7 +41,7 @@ def main() -> None:
         "rows": rows((options.folder / "ncu.csv").read_text()),
     }
     path = write(f"profiling-counters-{slug(device)}", record, options.out)
-    print(f"stored {path}")
+    print(said_of(path))
 
 
 def rows(text: str) -> list[Values]:
