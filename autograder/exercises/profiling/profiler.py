@@ -1,27 +1,22 @@
-"""The Profiler exercise of chapter 3: programs of nested regions, drawn."""
+"""A profiler of nested regions: programs of them are drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import torch
 
-from autograder.drawing import tensor
+from autograder.drawing import drawn, tensor
 from autograder.exercise import (
     Arguments,
     Case,
     Exercise,
-    NearMiss,
     Output,
     Outputs,
     Problem,
     Tolerance,
     Value,
 )
-from autograder.exercises._profiling import STEM, made_by, prelude
-from autograder.worker.practice import adapt_profiler, region_name
+from autograder.exercises.profiling.shared import prelude
+from autograder.worker.practice import region_name
 
 _DEEPEST = 3
 _COLUMNS = ("calls", "total_ms", "own_ms")
@@ -40,7 +35,7 @@ def _depths(case: Case, generator: torch.Generator) -> list[int]:
             depths.append(min(len(depths), _DEEPEST))
             continue
         high = min(most, _DEEPEST) + 1
-        depths.append(int(torch.randint(0, high, (), generator=generator)))
+        depths.append(drawn(generator, 0, high))
     return depths
 
 
@@ -105,73 +100,8 @@ def _scale(arguments: Arguments) -> Outputs:
     return {name: whole.expand(like[name].shape) for name in _COLUMNS}
 
 
-class _Mistaken:
-    """A profiler with one thing wrong."""
-
-    def __init__(self, gpu: Any, *, mistake: str) -> None:
-        self.gpu, self.mistake = gpu, mistake
-        self.open: list[str] = []
-        self.done: list[tuple[str, Any, Any]] = []
-
-    def _mark(self) -> Any:
-        if self.mistake == "clock":
-            return self.gpu.perf_counter()
-        if self.mistake == "waits":
-            self.gpu.synchronize()
-        event = self.gpu.Event(enable_timing=True)
-        event.record()
-        return event
-
-    @contextmanager
-    def record(self, name: str) -> Iterator[None]:
-        self.open.append(name)
-        path = "/".join(self.open)
-        start = self._mark()
-        try:
-            yield
-        finally:
-            self.done.append((path, start, self._mark()))
-            self.open.pop()
-
-    def summary(self) -> dict[str, tuple[int, float, float]]:
-        self.gpu.synchronize()
-        calls: dict[str, int] = {}
-        total: dict[str, float] = {}
-        inner: dict[str, float] = {}
-        for path, start, stop in self.done:
-            clock = self.mistake == "clock"
-            ms = (stop - start) * 1e3 if clock else start.elapsed_time(stop)
-            last = self.mistake == "last run"
-            calls[path] = calls.get(path, 0) + 1
-            total[path] = ms if last else total.get(path, 0.0) + ms
-            parts = path.split("/")
-            outer = ["/".join(parts[:n]) for n in range(1, len(parts))]
-            if self.mistake != "all descendants":
-                outer = outer[-1:]
-            for parent in outer:
-                inner[parent] = inner.get(parent, 0.0) + ms
-        if self.mistake == "own is total":
-            inner = {}
-        return {p: (calls[p], total[p], total[p] - inner.get(p, 0.0)) for p in calls}
-
-
-def _mistaken(mistake: str) -> Callable[[Arguments], Outputs]:
-    def answer(gpu: Any) -> _Mistaken:
-        return _Mistaken(gpu, mistake=mistake)
-
-    return made_by(adapt_profiler, _COLUMNS, answer)
-
-
-def hidden_regions(generator: torch.Generator) -> Iterator[Case]:
-    """Draw programs of every kind."""
-    for regime in ("nested", "nested", "chain", "recursive", "raises"):
-        runs = int(torch.randint(6, 16, (), generator=generator))
-        yield region_case(runs, regime, regime)
-
-
 PROFILER = Exercise(
     id="Profiler",
-    stem=STEM,
     title="A profiler of nested regions",
     kind="core",
     points=20,
@@ -199,40 +129,8 @@ PROFILER = Exercise(
         region_case(9, "recursive", "all of one name"),
         region_case(10, "raises", "one of them raises"),
     ),
-    hidden=hidden_regions,
     # One subtraction of totals, each rounded once: eps of the whole is twice enough.
     tolerance=Tolerance(factor=1.0, scale=_scale),
-    near_misses=(
-        NearMiss(
-            "own is total",
-            _mistaken("own is total"),
-            "Own time is the total everywhere: subtract what the regions directly "
-            "inside took.",
-        ),
-        NearMiss(
-            "all descendants",
-            _mistaken("all descendants"),
-            "Own time loses too much: a region inside a region inside is subtracted "
-            "twice. Subtract direct children only.",
-        ),
-        NearMiss(
-            "last run",
-            _mistaken("last run"),
-            "A region that runs again overwrites its total: add to what is there.",
-        ),
-        NearMiss(
-            "clock",
-            _mistaken("clock"),
-            "These are the times in which the CPU queued the work, not those in which "
-            "the GPU did it: record events, not the clock.",
-        ),
-        NearMiss(
-            "waits",
-            _mistaken("waits"),
-            "record waits for the GPU, which then stands idle until the next launch "
-            "arrives: the measurement slows what it measures. Wait in summary only.",
-        ),
-    ),
     hints=(
         "`record` queues one event before the body and one behind it, and remembers"
         " both with the path. Nothing is read until `summary`.",

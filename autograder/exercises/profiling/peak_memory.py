@@ -1,32 +1,23 @@
-"""The peak_memory exercise of chapter 3: calls that allocate by a script."""
+"""Memory at the worst moment, of calls that allocate by a script."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 
-from autograder.drawing import tensor
+from autograder.drawing import drawn, tensor
 from autograder.exercise import (
     Arguments,
     Case,
     Exercise,
-    NearMiss,
     Output,
     Outputs,
     Problem,
     Tolerance,
     Value,
 )
-from autograder.exercises._profiling import (
-    STEM,
-    draw_int,
-    made_by,
-    memory_counted,
-    prelude,
-    whole,
-)
-from autograder.worker.practice import adapt_memory
+from autograder.exercises.profiling.shared import prelude, whole
 
 
 def memory_case(allocations: int, leak: int = 0) -> Case:
@@ -35,7 +26,7 @@ def memory_case(allocations: int, leak: int = 0) -> Case:
     return Case(name, {"allocations": allocations, "leak": leak})
 
 
-def _memory_problem(case: Case, generator: torch.Generator) -> Problem:
+def _problem(case: Case, generator: torch.Generator) -> Problem:
     count = case.sizes["allocations"]
     sizes = torch.randint(1, 2**26, (count,), generator=generator)
     # Lifetimes that differ from one another, so that no two cases look alike.
@@ -43,16 +34,16 @@ def _memory_problem(case: Case, generator: torch.Generator) -> Problem:
     arguments: dict[str, Value | None] = {
         "sizes": sizes,
         "lives": lives,
-        "before": draw_int(generator, 2**20, 2**28),
-        "history": draw_int(generator, 2**33, 2**34),
-        "workspace": draw_int(generator, 2**24, 2**25),
-        "leak": case.sizes["leak"] * draw_int(generator, 2**18, 2**22),
+        "before": drawn(generator, 2**20, 2**28),
+        "history": drawn(generator, 2**33, 2**34),
+        "workspace": drawn(generator, 2**24, 2**25),
+        "leak": case.sizes["leak"] * drawn(generator, 2**18, 2**22),
     }
     shapes = {name: Output((), torch.int64) for name in ("peak", "kept")}
     return Problem(arguments, shapes)
 
 
-def _memory_reference(arguments: Arguments) -> Outputs:
+def _reference(arguments: Arguments) -> Outputs:
     sizes, lives = (tensor(arguments, n).tolist() for n in ("sizes", "lives"))
     rounded = [-(-size // 512) * 512 for size in sizes]
     leak = -(-whole(arguments, "leak") // 512) * 512
@@ -69,19 +60,8 @@ def _memory_reference(arguments: Arguments) -> Outputs:
     return {name: torch.tensor(value) for name, value in found.items()}
 
 
-def _memory_hidden(generator: torch.Generator) -> Iterator[Case]:
-    for leak in (0, 1, 0, 1):
-        yield memory_case(draw_int(generator, 3, 30), leak)
-
-
-def _miscounted(name: str, message: str, **mistake: bool) -> NearMiss:
-    code = memory_counted(**mistake)
-    return NearMiss(name, made_by(adapt_memory, ("peak", "kept"), code), message)
-
-
 PEAK_MEMORY = Exercise(
     id="peak_memory",
-    stem=STEM,
     title="Memory at the worst moment",
     kind="core",
     points=10,
@@ -98,8 +78,8 @@ PEAK_MEMORY = Exercise(
         "call.",
         "`kept` is read when nothing holds the call's result any more.",
     ),
-    problem=_memory_problem,
-    reference=_memory_reference,
+    problem=_problem,
+    reference=_reference,
     cases=(
         memory_case(6),
         memory_case(6, leak=1),
@@ -107,38 +87,7 @@ PEAK_MEMORY = Exercise(
         memory_case(20),
         memory_case(33, leak=1),
     ),
-    hidden=_memory_hidden,
     tolerance=Tolerance(factor=0.0),
-    near_misses=(
-        _miscounted(
-            "never reset",
-            "An older and higher peak was found: call gpu.reset_peak_memory_stats() "
-            "before the measured call.",
-            reset=False,
-        ),
-        _miscounted(
-            "baseline forgotten",
-            "What was in use before the call is counted: subtract it from both.",
-            baseline=False,
-        ),
-        _miscounted(
-            "no warm-up",
-            "The first call's workspace, which libraries make once and keep, is "
-            "counted: call fn() once before you measure.",
-            warm=False,
-        ),
-        _miscounted(
-            "result held",
-            "The call's own result is still held when kept is read: del it first.",
-            drop=False,
-        ),
-        _miscounted(
-            "end for peak",
-            "That is what is in use after the call. What it needed in between is "
-            "gpu.max_memory_allocated().",
-            at_the_end=True,
-        ),
-    ),
     hints=(
         "The allocator counts for you. The question is when to ask, and from where "
         "to count.",
