@@ -48,7 +48,7 @@ update: learn ## carry your exercises over into a newer edition of the notebooks
 	$(PY) -m autograder.authoring update
 
 ##@ Develop
-.PHONY: test book new-chapter notebooks mistakes mutants bench lint format release nbval
+.PHONY: test book new-chapter notebooks mistakes mutants bench lint lock format release nbval
 test: dev ## run every test that this machine can (PYTEST=… for its options)
 	$(PY) -m pytest $(PYTEST)
 
@@ -86,6 +86,12 @@ lint: dev ## ruff, mypy, clang-format, notebooks in step (make format mends)
 	  | xargs -0 -r $(PY) tools/clang_format.py || failed=1; \
 	$(PY) -m autograder.authoring check || failed=1; \
 	exit $$failed
+
+lock: dev ## keep the versions that are installed here as those to install
+	@{ sed -n '/^#/p' tools/locked.txt; \
+	  $(PY) -m pip freeze --exclude-editable \
+	    | sed -E '/^(cuda|nvidia)-/d; s/[+].*//'; } > tools/locked.new \
+	  && mv tools/locked.new tools/locked.txt
 
 format: dev ## put Python and C++ into the project's form
 	$(PY) -m ruff check --fix --exit-zero --quiet .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import stat
 import subprocess
@@ -142,6 +143,28 @@ def test_every_profile_names_extras_that_exist(bootstrap: ModuleType) -> None:
     extras = set(project["optional-dependencies"])
     wanted = {extra for profile in bootstrap.PROFILES.values() for extra in profile}
     assert wanted | {"cpu", "gpu", "gpu13"} <= extras
+
+
+def test_what_is_locked_is_what_the_project_wants() -> None:
+    import tomllib
+
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    lines = (ROOT / "tools/locked.txt").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    locked = {canonicalize_name(name): version for name, version in pairs}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *itertools.chain(*groups.values())]
+    for text in wanted:
+        one = Requirement(text)
+        version = locked.get(canonicalize_name(one.name))
+        if version:  # not of what only some machines have
+            assert one.specifier.contains(version), f"{text}: locked is {version}"
+    # A driver decides which of these are right.
+    assert not [name for name in locked if name.startswith(("cuda-", "nvidia-"))]
+    assert {"torch", "triton", "numpy", "jupyterlab", "sphinx"} <= locked.keys()
 
 
 def test_an_extra_is_added_once(

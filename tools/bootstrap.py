@@ -18,6 +18,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.environ.get("KERNELWRIGHT_VENV") or os.path.join(ROOT, ".venv")
 OLDEST = (3, 11)
 NEEDED_GB = 6
+# The versions that the course was last tested with, those of packages' packages too.
+LOCK = os.path.join(ROOT, "tools", "locked.txt")
 
 # What each command wants, beside the extra that the machine's GPU decides.
 PROFILES = {"learn": ["pinned", "notebook"], "dev": ["dev"]}
@@ -164,7 +166,7 @@ def install(extras):
     """Run pip over the project's extras; return its exit code."""
     python = os.path.join(VENV, "bin", "python")
     command = [python, "-m", "pip", "install", "--disable-pip-version-check"]
-    command += os.environ.get("PIP_ARGS", "").split()
+    command += ["--constraint", LOCK] + os.environ.get("PIP_ARGS", "").split()
     command += ["-e", "%s[%s]" % (ROOT, ",".join(extras))]
     return show_progress(command)
 
@@ -225,8 +227,7 @@ def works():
 
 def fingerprint(extras):
     """Change when the versions, the extras or the folder do."""
-    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
-        text = file.read()
+    text = (read(os.path.join(ROOT, "pyproject.toml")) + read(LOCK)).encode()
     return hashlib.sha256(text + repr((extras, ROOT)).encode()).hexdigest()
 
 
@@ -240,7 +241,7 @@ def describe(extras):
 def read(path):
     """Return a file's text, empty where there is none."""
     try:
-        with open(path) as file:
+        with open(path, encoding="utf-8") as file:
             return file.read()
     except OSError:
         return ""
