@@ -1,0 +1,48 @@
+"""A tile of keys, taken into the running softmax."""
+
+from __future__ import annotations
+
+from autograder.exercise import Exercise
+from autograder.exercises.flash_attention_triton.shared import (
+    FULL_CASES,
+    forward_problem,
+    full,
+    made_in_triton,
+    seen_by_all,
+    tolerance,
+    with_adapter,
+)
+
+ABSORB_TILE = Exercise(
+    id="absorb_tile",
+    title="A tile of keys, absorbed",
+    kind="warm-up",
+    points=10,
+    language="python",
+    entry="function",
+    name="absorb",
+    source="solutions/flash_attention_triton/tiled.py",
+    goal="Write `absorb`: take one tile of keys and values into the running softmax.",
+    requirements=(
+        "`most`, `total` and `acc` are brought to the new maximum, then added to.",
+        "Keys that are not `seen` weigh nothing; every query sees one key of the first "
+        "tile.",
+        "The weights are rounded to 16 bits for the product with v, no sooner.",
+    ),
+    problem=forward_problem,
+    reference=full,
+    cases=FULL_CASES,
+    tolerance=tolerance(seen_by_all),
+    hints=(
+        "Chapter 8's online softmax, for a tile: the new maximum, the weights relative "
+        "to it, and one factor that brings all that was summed before to it.",
+        "s = tl.dot(q, tl.trans(k)) * scale, then tl.where(seen, s, -inf). new = "
+        "tl.maximum(most, tl.max(s, 1)); p = tl.exp(s - new[:, None]); shrink = "
+        "tl.exp(most - new).",
+        "total = total * shrink + tl.sum(p, 1); acc = acc * shrink[:, None] + "
+        "tl.dot(p.to(v.dtype), v); most = new.",
+    ),
+    onward="Which of its lines would you drop if no logit could exceed 10?",
+    structure=(made_in_triton("tl.dot"),),
+    prelude=with_adapter("adapt_absorb"),
+)
