@@ -10,16 +10,37 @@ are of the order of 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
 
 from autograder.drawing import tensor
-from autograder.exercise import Arguments, Case, Output, Outputs, Tolerance
+from autograder.exercise import (
+    Arguments,
+    Case,
+    Launch,
+    Output,
+    Outputs,
+    Problem,
+    Structure,
+    Tolerance,
+)
 
-STEM = "flash_attention"
 HEAD_DIM = 64
 QUERIES = 64  # of a block
+
+SHARES = {"correct": 0.6, "counts": 0.4, "speed": 0.0}
+PRELUDE = "import math\n\nimport torch\n\nTensor = torch.Tensor\n"
+
+BY_HAND = Structure(
+    runs_no=("scaled_dot_product", "multi_head_attention", "flash_attention"),
+    message="The values are right, and torch's own attention made them: write it with "
+    "products, exponentials and sums.",
+)
+LDS = Structure(
+    holds=("LDS",),
+    message="The values are right, and the machine code reads no shared memory (LDS): "
+    "every query reads every key from global memory itself.",
+)
 
 _REGIMES = {
     "distinct": "normal values",
@@ -65,81 +86,13 @@ def draw_heads(
     return q, k, v
 
 
-def scale_of(arguments: Arguments) -> float:
-    """Return the factor of the scores: 1 / sqrt(head_dim)."""
-    return 1.0 / math.sqrt(tensor(arguments, "q").shape[-1])
-
-
-def seen_by(arguments: Arguments) -> torch.Tensor | None:
-    """Return which query sees which key; ``None`` where all see all."""
-    if "seen" in arguments:
-        return tensor(arguments, "seen")
-    if "offset" not in arguments:
-        return None
-    q, k, offset = tensor(arguments, "q"), tensor(arguments, "k"), arguments["offset"]
-    assert isinstance(offset, int)
-    i = torch.arange(q.shape[-2], device=q.device)[:, None]
-    return torch.arange(k.shape[-2], device=q.device) <= i + offset
-
-
-def weights_of(arguments: Arguments) -> torch.Tensor:
-    """Return the softmax in float64; a row that sees nothing is all zeros."""
-    q, k = (tensor(arguments, n).double() for n in ("q", "k"))
-    scores = q @ k.mT * scale_of(arguments)
-    seen = seen_by(arguments)
-    if seen is None:
-        return torch.softmax(scores, -1)
-    weights = torch.softmax(scores.masked_fill(~seen, -math.inf), -1)
-    return torch.nan_to_num(weights, nan=0.0)
-
-
-def reference(arguments: Arguments) -> Outputs:
-    """Return softmax(scale q k^T) v in float64."""
-    return {"out": weights_of(arguments) @ tensor(arguments, "v").double()}
-
-
-def _error(arguments: Arguments) -> Outputs:
-    q, k, v = (tensor(arguments, n).double() for n in ("q", "k", "v"))
-    most = (q.abs() @ k.abs().mT).amax(-1, keepdim=True) * scale_of(arguments)
-    # Of all values, and not of the row's own: a known mistake weighs others.
-    return {"out": (1.0 + most) * v.abs().amax((-2, -1), keepdim=True).expand_as(q)}
-
-
-TOLERANCE = Tolerance(factor=4.0, scale=_error)
-
-
-def _half_error(arguments: Arguments) -> Outputs:
-    weights = weights_of(arguments)
-    v = tensor(arguments, "v").double()
-    spread = (weights.square() @ v.square()).sqrt()
-    return {"out": (weights @ v).abs() + 1.25 * spread}
-
-
-# The output is rounded to fp16 (half a unit in the last place), and so is each weight,
-# by 0.22 eps in the root mean square: their errors add like their squares, and 1.25 is
-# over five times that.
-HALF_TOLERANCE = Tolerance(factor=1.0, scale=_half_error)
-
-
-def hidden_shapes(generator: torch.Generator) -> Iterator[Case]:
-    """Draw awkward shapes: inside a tile, around several, rising, large, low."""
-
-    def drawn(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=generator))
-
-    yield case_of(drawn(2, 60), drawn(2, 15))
-    yield case_of(drawn(65, 120), drawn(65, 140), heads=drawn(2, 4))
-    yield case_of(drawn(5, 40), 16 * drawn(2, 8), "rising")
-    yield case_of(drawn(5, 80), drawn(20, 90), "large")
-    yield case_of(drawn(5, 40), drawn(17, 60), "low")
-
-
 def kernel_problem(
     case: Case,
     generator: torch.Generator,
     dtype: torch.dtype = torch.float32,
-) -> tuple[dict[str, torch.Tensor | int | float | None], dict[str, Output]]:
-    """Return a kernel's arguments, in the order of its parameters, and its output."""
+    threads: int = QUERIES,
+) -> Problem:
+    """Return a kernel's arguments, in the order of its parameters, and its launch."""
     q, k, v = (t.to(dtype) for t in draw_heads(case, generator))
     arguments: dict[str, torch.Tensor | int | float | None] = {
         "q": q,
@@ -152,4 +105,48 @@ def kernel_problem(
     if "offset" in case.sizes:
         arguments["offset"] = case.sizes["offset"]
     arguments["scale"] = 1.0 / math.sqrt(HEAD_DIM)
-    return arguments, {"out": Output(tuple(q.shape), dtype)}
+    grid = (-(-q.shape[1] // QUERIES), q.shape[0])
+    outputs = {"out": Output(tuple(q.shape), dtype)}
+    return Problem(arguments, outputs, Launch(grid, (threads,)))
+
+
+def _seen(arguments: Arguments) -> torch.Tensor | None:
+    """Return which query sees which key; ``None`` where all see all."""
+    if "seen" in arguments:
+        return tensor(arguments, "seen")
+    if "offset" not in arguments:
+        return None
+    q, k, offset = tensor(arguments, "q"), tensor(arguments, "k"), arguments["offset"]
+    assert isinstance(offset, int)
+    i = torch.arange(q.shape[-2], device=q.device)[:, None]
+    return torch.arange(k.shape[-2], device=q.device) <= i + offset
+
+
+def reference(arguments: Arguments) -> Outputs:
+    """Return softmax(scale q k^T) v in float64; what sees nothing gets zeros."""
+    q, k, v = (tensor(arguments, n).double() for n in ("q", "k", "v"))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return {"out": attend(q, k, v, attn_mask=_seen(arguments)).nan_to_num(0.0)}
+
+
+def _error(arguments: Arguments) -> Outputs:
+    q, k, v = (tensor(arguments, n).double() for n in ("q", "k", "v"))
+    most = (q.abs() @ k.abs().mT).amax(-1, keepdim=True) / math.sqrt(q.shape[-1])
+    # Of all values, and not of the row's own: a known mistake weighs others.
+    return {"out": (1.0 + most) * v.abs().amax((-2, -1), keepdim=True).expand_as(q)}
+
+
+TOLERANCE = Tolerance(factor=4.0, scale=_error)
+
+
+def _half_error(arguments: Arguments) -> Outputs:
+    q, k, v = (tensor(arguments, n).double() for n in ("q", "k", "v"))
+    weights = torch.softmax(q @ k.mT / math.sqrt(HEAD_DIM), -1)
+    spread = (weights.square() @ v.square()).sqrt()
+    return {"out": (weights @ v).abs() + 1.25 * spread}
+
+
+# The output is rounded to fp16 (half a unit in the last place), and so is each weight,
+# by 0.22 eps in the root mean square: their errors add like their squares, and 1.25 is
+# over five times that.
+HALF_TOLERANCE = Tolerance(factor=1.0, scale=_half_error)
