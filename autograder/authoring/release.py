@@ -15,9 +15,7 @@ from autograder.authoring.notebooks import Edition, as_text, build_notebook, wit
 # What holds an answer, or proves the grader by means of one.
 _LEFT_OUT = (
     "solutions/",
-    "autograder/answers/",
     "autograder/authoring/template/",
-    "autograder/wrong/",
     "tests/",
     "benchmarks/",
     ".ci/",
