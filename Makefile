@@ -82,7 +82,7 @@ lint: dev ## ruff, mypy, clang-format, notebooks in step (make format mends)
 	$(PY) -m ruff check . || failed=1; \
 	$(PY) -m ruff format --check . || failed=1; \
 	$(PY) -m mypy || failed=1; \
-	git ls-files -z -- '*.cu' '*.cuh' '*.cpp' '*.h' ':!autograder/wrong' \
+	git ls-files -z -- '*.cu' '*.cuh' '*.cpp' '*.h' \
 	  | xargs -0 -r $(PY) tools/clang_format.py || failed=1; \
 	$(PY) -m autograder.authoring check || failed=1; \
 	exit $$failed
@@ -96,7 +96,7 @@ lock: dev ## keep the versions that are installed here as those to install
 format: dev ## put Python and C++ into the project's form
 	$(PY) -m ruff check --fix --exit-zero --quiet .
 	$(PY) -m ruff format .
-	git ls-files -z -- '*.cu' '*.cuh' '*.cpp' '*.h' ':!autograder/wrong' \
+	git ls-files -z -- '*.cu' '*.cuh' '*.cpp' '*.h' \
 	  | xargs -0 -r $(PY) tools/clang_format.py -i
 
 nbval: dev ## run the notebooks, untouched and solved

@@ -117,19 +117,6 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class NearMiss:
-    """A known mistake: what it would output, and the sentence that names it.
-
-    It speaks only where the output matches the mistake and the right answer does
-    not: a wrong diagnosis is worse than none.
-    """
-
-    name: str
-    output: Callable[[Arguments], Outputs]
-    message: str
-
-
-@dataclass(frozen=True)
 class Count:
     """What a whole traced launch may do, beside the least that the work needs.
 
@@ -289,7 +276,6 @@ class Exercise:
     tolerance: Tolerance
     hints: tuple[str, str, str]
     onward: str
-    near_misses: tuple[NearMiss, ...] = ()
     counts: tuple[Count, ...] = ()
     counted: int = 0
     structure: tuple[Structure, ...] = ()

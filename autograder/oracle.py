@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,8 +17,6 @@ from autograder.exercise import (
     Arguments,
     Case,
     Exercise,
-    NearMiss,
-    Output,
     Outputs,
     Problem,
     Tolerance,
@@ -139,18 +136,16 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a case's outputs are right, and if not, which known mistakes fit.
+    """Whether a case's outputs are right, and if not, where they are wrong.
 
     Args:
         wrong: the first output that is not right; ``None`` where all are.
-        near_misses: the simulated mistakes that give just these outputs.
         outputs: what came back, by name.
         bad: for each output, which of its elements are not right.
         untouched: likewise, which still hold what they held before.
     """
 
     wrong: Wrong | None = None
-    near_misses: tuple[NearMiss, ...] = ()
     outputs: Outputs = field(default_factory=dict)
     bad: Outputs = field(default_factory=dict)
     untouched: Outputs = field(default_factory=dict)
@@ -167,7 +162,6 @@ def judge(
     problem: Problem,
     data: Mapping[str, bytes],
     poisons: Mapping[str, bytes],
-    known: Sequence[NearMiss] | None = None,
 ) -> Verdict:
     """Compare the outputs' bytes with the reference.
 
@@ -177,7 +171,6 @@ def judge(
         problem: its values.
         data: the bytes of each output, of the size that the problem fixes.
         poisons: what each output held before.
-        known: the mistakes that may fit; all of the exercise's unless given.
     """
     arguments = given(problem)
     reference = exercise.reference(arguments)
@@ -204,41 +197,7 @@ def judge(
         wrong = replace(wrong, bits=8 * got.element_size())
     read = _untouched(got, _quieted(poisons.get(first, b""), got.dtype))
     wrong = replace(wrong, read_first=bool(read.reshape(-1)[wrong.index]))
-    among = exercise.near_misses if known is None else known
-    with _one_thread():
-        fitting = _near_misses(exercise, case, arguments, outputs, scales, among)
-    return Verdict(wrong, fitting, outputs, bad, untouched)
-
-
-def right_nevertheless(
-    exercise: Exercise, case: Case, problem: Problem, known: Sequence[NearMiss]
-) -> list[NearMiss]:
-    """Return the known mistakes that give what is right on this case.
-
-    Where an answer was right, only these can be what is wrong with it.
-    """
-    arguments = given(problem)
-    reference = exercise.reference(arguments)
-    scales = scales_of(exercise, arguments)
-
-    def alike(mistaken: torch.Tensor, name: str, out: Output) -> bool:
-        if mistaken.numel() != reference[name].numel():
-            return False
-        got = mistaken.to(out.dtype).reshape(out.shape)
-        scale = scales.get(name)
-        return bool(
-            is_right(got, reference[name], scale, exercise.tolerance, case).all()
-        )
-
-    def right(miss: NearMiss) -> bool:
-        mistaken = miss.output(arguments)
-        return all(
-            name in mistaken and alike(mistaken[name], name, out)
-            for name, out in problem.outputs.items()
-        )
-
-    with _one_thread():
-        return [miss for miss in known if right(miss)]
+    return Verdict(wrong, outputs, bad, untouched)
 
 
 def is_right(
@@ -348,45 +307,3 @@ def scales_of(exercise: Exercise, arguments: Arguments) -> Mapping[str, torch.Te
     """Return the magnitude that each output's rounding is relative to."""
     scale = exercise.tolerance.scale
     return scale(arguments) if scale else {}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch use a single thread.
-
-    A known mistake is many small operations. Threads that wait for each other at each
-    of them gain little, and on a busy machine a hundredfold is lost.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _near_misses(
-    exercise: Exercise,
-    case: Case,
-    arguments: Arguments,
-    outputs: Outputs,
-    scales: Mapping[str, torch.Tensor],
-    known: Sequence[NearMiss],
-) -> tuple[NearMiss, ...]:
-    """Find the known mistakes that give just this output."""
-
-    def alike(got: torch.Tensor, mistaken: torch.Tensor, name: str) -> bool:
-        return bool(
-            is_mistaken(got, mistaken, scales.get(name), exercise.tolerance, case).all()
-        )
-
-    def fits(miss: NearMiss) -> bool:
-        mistaken = miss.output(arguments)
-        return all(
-            name in mistaken
-            and mistaken[name].numel() == got.numel()
-            and alike(got, mistaken[name], name)
-            for name, got in outputs.items()
-        )
-
-    return tuple(miss for miss in known if fits(miss))

@@ -181,7 +181,7 @@ def judge_by_print(
     wrong = first and first_wrong(
         first, outputs[first], kept.answer[first], bad[first], untouched[first]
     )
-    return Verdict(wrong or None, (), outputs, bad, untouched)
+    return Verdict(wrong or None, outputs, bad, untouched)
 
 
 def path_of(exercise: Exercise) -> Path:

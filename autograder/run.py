@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autograder.exercise import Case, Exercise, NearMiss
+from autograder.exercise import Case, Exercise
 from autograder.kinds import Kind, kind_of
 from autograder.link import Worker
 from autograder.results import Gate
@@ -44,15 +44,9 @@ class Run:
         """Start a fresh worker for the answer."""
         return self.server.spawn(loopback=self.kind.loopback)
 
-    def try_case(
-        self,
-        worker: Worker,
-        case: Case,
-        purpose: str,
-        known: Sequence[NearMiss] | None = None,
-    ) -> Tried:
+    def try_case(self, worker: Worker, case: Case, purpose: str) -> Tried:
         """Try one case in a worker that holds the answer."""
-        tried = try_case(self, worker, case, purpose, known)
+        tried = try_case(self, worker, case, purpose)
         self.kernels += [kind for kind in tried.kernels if kind not in self.kernels]
         # Of the first case, as what a trace counts is.
         self.counted = self.counted or tried.counted

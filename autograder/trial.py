@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autograder.exercise import Case, Exercise, NearMiss, Problem, Value, withheld
+from autograder.exercise import Case, Exercise, Problem, Value, withheld
 from autograder.oracle import Verdict, draw, judge, poison
 from autograder.prints import judge_by_print
 from autograder.words import return_trouble, trouble_message, whole
@@ -122,18 +121,8 @@ def prepare(run: Run, worker: Worker, backend: str | None = None) -> Header | No
     return None if answer.get("ok") is True else answer
 
 
-def try_case(
-    run: Run,
-    worker: Worker,
-    case: Case,
-    purpose: str,
-    known: Sequence[NearMiss] | None = None,
-) -> Tried:
-    """Run the answer on one case and judge what it made.
-
-    Where that is wrong it is compared with the ``known`` mistakes: all of the
-    exercise's unless given.
-    """
+def try_case(run: Run, worker: Worker, case: Case, purpose: str) -> Tried:
+    """Run the answer on one case and judge what it made."""
     exercise, kind, deadlines = run.exercise, run.kind, run.deadlines
     problem = draw(exercise, case, run.seed, purpose)
     poisons = poisons_for(run, problem)
@@ -174,7 +163,7 @@ def try_case(
         number = int(purpose.removeprefix("public "))
         verdict = judge_by_print(exercise, number, problem, made)
     else:
-        verdict = judge(exercise, case, problem, made, poisons, known)
+        verdict = judge(exercise, case, problem, made, poisons)
     if trouble := kind.objection(exercise, answer, data, verdict.right):
         return Tried(trouble=trouble, kind="return", problem=problem)
     listed = answer.get("kernels")

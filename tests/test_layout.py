@@ -23,13 +23,12 @@ MAY_IMPORT = {
 SOURCES = [p for package in PACKAGES for p in sorted((ROOT / package).rglob("*.py"))]
 
 
-# A wrong answer is a student's cell: it may say what it likes. A new chapter's template
-# has files for every room.
-EXEMPT = [ROOT / "autograder/wrong", ROOT / "autograder/authoring/template"]
+# A new chapter's template has files for every room.
+EXEMPT = ROOT / "autograder/authoring/template"
 MODULES = {
     ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
     for p in SOURCES
-    if not any(p.is_relative_to(room) for room in EXEMPT)
+    if not p.is_relative_to(EXEMPT)
 }
 
 
@@ -98,14 +97,8 @@ def test_chapters_are_numbered_from_one_without_a_gap() -> None:
 def test_a_stem_is_the_same_everywhere(stem: str) -> None:
     either = [f"solutions/{stem}.py", f"solutions/{stem}/__init__.py"]
     assert any((ROOT / path).exists() for path in either), f"wanted one of {either}"
-    # A chapter's folder, or what it was before there were folders.
-    folder, *older = (
-        f"autograder/exercises/{stem}/__init__.py",
-        f"autograder/exercises/{stem}.py",
-        f"autograder/wrong/{stem}",
-    )
     wanted = [
-        *([folder] if (ROOT / folder).exists() else older),
+        f"autograder/exercises/{stem}/__init__.py",
         f"tests/solutions/test_{stem}.py",
         f"benchmarks/{stem}.py",
     ]
@@ -117,7 +110,7 @@ def test_every_stem_has_a_chapter() -> None:
     stems = {stem for _, stem in chapter_stems()}
     room = ROOT / "autograder" / "exercises"
     folders = {path.parent.name for path in room.glob("*/__init__.py")}
-    odd = (folders | {path.stem for path in room.glob("[!_]*.py")}) ^ stems
+    odd = folders ^ stems
     assert not odd, (
         f"a chapter without exercises, or exercises without a chapter: {sorted(odd)}; "
         "CONTRIBUTING.md lists what a chapter is made of"

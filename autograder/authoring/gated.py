@@ -21,11 +21,10 @@ def grade_mistake(exercise: Exercise, mistake: Mistake, judge: Judge) -> Result:
 
 def otherwise(mistake: Mistake, result: Result) -> str:
     """Say how a mistake's grade is not what its record says; '' where it is."""
-    wanted = "" if mistake.gate == "any" else mistake.gate
     failed = next((g.name for g in result.gates if g.status not in _FINE), "none")
-    if wanted in ("", failed) and mistake.says in result.message:
+    if mistake.gate in ("", failed) and mistake.says in result.message:
         return ""
-    gate = f"the gate {wanted}" if wanted else "a gate"
+    gate = f"the gate {mistake.gate}" if mistake.gate else "a gate"
     return (
         f"{mistake.name}: wanted {gate} to say {mistake.says!r}; the first to fail "
         f"was {failed}, and it said: {result.message}"

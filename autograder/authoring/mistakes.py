@@ -23,10 +23,7 @@ keys, none of which must be there:
     regular expressions: what a learner's code holds, or not, where it is said.
 
 The table ``[equivalent]`` is no mistake: it lists mutants that are as right as the
-answer. Chapters that are not converted yet, and never a new one, have
-``autograder/wrong/<stem>/``, with ``expect`` in the place of ``says``, a part of a
-message; an answer that is no edit stands there as a file whose first line is
-``// expect: …`` or ``# expect: …``.
+answer.
 """
 
 from __future__ import annotations
@@ -37,12 +34,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autograder.authoring.regions import ROOT, cell_heading, cell_source
+from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Exercise
-from autograder.languages import SYNTAX
 
 RECORDS = "autograder/exercises"
-WRONG = "autograder/wrong"
 EQUIVALENT = "equivalent"
 _KEYS = {"says", "like", "edits", "gate", "needs", "lacks"}
 _GATES = ("sound", "compiles", "structure", "counts", "right")
@@ -73,7 +68,7 @@ class Mistake:
 
 
 def record_of(exercise: Exercise, root: Path = ROOT) -> Path:
-    """Return where an exercise's mistakes stand, in a chapter of the new form."""
+    """Return where an exercise's mistakes stand."""
     return root / RECORDS / exercise.stem / f"{exercise.id}.toml"
 
 
@@ -85,15 +80,7 @@ def mistakes(exercise: Exercise, root: Path = ROOT) -> list[Mistake]:
             message names the file and the mend.
     """
     path = record_of(exercise, root)
-    if path.exists():
-        found = list(_recorded(path, exercise, root))
-    else:
-        folder = root / WRONG / exercise.stem
-        found = [
-            *_expected(folder / f"{exercise.id}.toml", exercise, root),
-            *_whole(folder / exercise.id, exercise),
-        ]
-        path = folder
+    found = list(_recorded(path, exercise, root)) if path.exists() else []
     names = [one.name for one in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -182,27 +169,3 @@ def _edited(
             )
         cell = cell.replace(old, new)
     return cell
-
-
-def _expected(path: Path, exercise: Exercise, root: Path) -> Iterator[Mistake]:
-    if not path.exists():
-        return
-    right = cell_source(exercise, solved=True, root=root) + "\n"
-    for name, table in _tables(path).items():
-        unknown = table.keys() ^ {"expect", "edits"}
-        if unknown or not table["expect"].strip():
-            raise MistakeError(
-                f"{path}: [{name}] wants an expect and at least one edit, nothing else"
-            )
-        cell = _edited(path, name, exercise, right, table["edits"])
-        yield Mistake(name, table["expect"].strip(), cell, "any")
-
-
-def _whole(folder: Path, exercise: Exercise) -> Iterator[Mistake]:
-    for path in folder.glob(f"*{SYNTAX[exercise.language].endings[0]}"):
-        first, _, code = path.read_text().partition("\n")
-        sign, _, words = first.partition(" expect: ")
-        if sign not in ("//", "#") or not words.strip():
-            raise MistakeError(f"{path}: begin with '// expect: …' or '# expect: …'")
-        heading = cell_heading(exercise.language, exercise.id)
-        yield Mistake(path.stem, words.strip(), heading + code, "any")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from autograder.authoring.mistakes import EQUIVALENT, WRONG, MistakeError, record_of
+from autograder.authoring.mistakes import EQUIVALENT, MistakeError, record_of
 from autograder.authoring.mutate_cuda import cuda_edits
 from autograder.authoring.mutate_python import python_edits
 from autograder.authoring.regions import ROOT, cell_heading, read_region
@@ -82,8 +82,6 @@ def equivalent(exercise: Exercise, root: Path = ROOT) -> dict[str, str] | None:
         MistakeError: a reason is empty, or there is no such mutant.
     """
     path = record_of(exercise, root)
-    if not path.exists():
-        path = root / WRONG / exercise.stem / path.name
     if not path.exists():
         return None
     table = tomllib.loads(path.read_text()).get(EQUIVALENT)

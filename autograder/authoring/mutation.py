@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
@@ -77,8 +77,6 @@ def _judge_those_of_one(
 ) -> Iterator[Judged]:
     exercise = chosen[0].exercise
     reasons = equivalent(exercise) or {}
-    # Nobody reads what is wrong with a mutant: no mistake is simulated to name it.
-    exercise = replace(exercise, near_misses=())
     (answer,) = grade_many(exercise, [cell_source(exercise, solved=True)], judges[:1])
     if not _is_full(answer):
         raise MutationError(

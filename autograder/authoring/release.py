@@ -10,15 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from autograder.authoring.chapters import chapter_files, parse_chapter
-from autograder.authoring.hidden import without_hidden_cases
 from autograder.authoring.notebooks import Edition, as_text, build_notebook, with_stubs
 
 # What holds an answer, or proves the grader by means of one.
 _LEFT_OUT = (
     "solutions/",
-    "autograder/answers/",
     "autograder/authoring/template/",
-    "autograder/wrong/",
     "tests/",
     "benchmarks/",
     ".ci/",
@@ -70,10 +67,6 @@ def release(source: Edition, target: Path, files: Iterable[str] | None = None) -
     rooms = target / "solutions"
     rooms.mkdir(parents=True)
     (rooms / "__init__.py").write_text(_NO_SOLUTIONS, encoding="utf-8")
-    declared = sorted((target / "autograder/exercises").glob("*.py"))
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in declared}
-    for path, text in zip(declared, without_hidden_cases(texts).values(), strict=True):
-        path.write_text(text, encoding="utf-8")
     for path in chapter_files(target / "chapters"):
         _write_chapter(source, path, target)
     readme = target / "README.md"

@@ -44,8 +44,7 @@ def chapter(package: str, *exercises: Exercise) -> tuple[Exercise, ...]:
 def all_exercises() -> dict[str, Exercise]:
     """Return every exercise by its id, in the order of the course."""
     found: dict[str, Exercise] = {}
-    # What begins with a line is a part of a chapter, not one of its own.
-    stems = [m.name for m in pkgutil.iter_modules(__path__) if m.name[0] != "_"]
+    stems = [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
     for stem in sorted(stems, key=_place):
         chapter = importlib.import_module(f"{__name__}.{stem}")
         for exercise in chapter.EXERCISES:

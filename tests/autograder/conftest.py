@@ -11,14 +11,28 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
-from small_exercises import AFTER, RIGHT, SHORT, TWICE, write_notebook
+from small_exercises import AFTER, PRINTS, RIGHT, SHORT, TWICE, write_notebook
 
+from autograder import recognise
 from autograder.exercise import Exercise
 from autograder.judge import Judge
+from autograder.prints import Prints, path_of, prints_of
 from autograder.results import Result
 from autograder.selftest import LANGUAGES
 from autograder.submission import Notebooks
 from autograder.workers import warm_toolchain
+
+
+@pytest.fixture(scope="session", autouse=True)
+def prints_of_small_exercises() -> Iterator[None]:
+    """Let the tests' own exercises have prints, which stand in no file."""
+
+    def found(exercise: Exercise) -> Prints | None:
+        return PRINTS.get(path_of(exercise)) or prints_of(exercise)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recognise, "prints_of", found)
+        yield
 
 
 @pytest.fixture(scope="session")

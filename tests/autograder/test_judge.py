@@ -16,10 +16,10 @@ from small_exercises import (
     python_cell,
 )
 
-from autograder import exercises, gates, recognise
+from autograder import exercises, gates
 from autograder import judge as judge_module
 from autograder.authoring.regions import cell_source
-from autograder.exercise import Count, NearMiss, Structure
+from autograder.exercise import Count, Structure
 from autograder.judge import Judge
 from autograder.results import Result
 from autograder.structure import instructions
@@ -264,39 +264,3 @@ def test_deadlines_leave_the_emulator_time_to_speak() -> None:
     assert SHORT.kernel < SHORT.case
     assert judge_module.Deadlines().kernel < judge_module.Deadlines().case
     assert issubclass(InfrastructureError, Exception)
-
-
-@pytest.mark.parametrize(("longest", "said"), [(60.0, "B."), (-1.0, "")])
-def test_mistakes_that_look_the_same_are_told_apart_or_not_named(
-    judge: Judge, monkeypatch: pytest.MonkeyPatch, longest: float, said: str
-) -> None:
-    """A busy machine's clock must not choose the first of them."""
-    monkeypatch.setattr(recognise, "EXPLORE_S", -1.0)
-    monkeypatch.setattr(recognise, "TELL_APART_S", longest)
-    misses = (
-        NearMiss("a", lambda a: {"out": a["x"] * (len(a["x"]) == 33)}, "This is A."),
-        NearMiss("b", lambda a: {"out": a["x"]}, "This is B."),
-    )
-    exercise = make_exercise("twice", near_misses=misses)
-    result = judge.grade(exercise, cells(twice=python_cell("return x")))
-    assert result.status == "failed" and "elements are wrong" in result.message
-    assert "This is A." not in result.message
-    assert ("This is B." in result.message) is bool(said)
-
-
-def test_a_mistake_that_is_wrong_where_the_answer_was_right_explains_nothing(
-    judge: Judge,
-) -> None:
-    """The answer is right on 33 elements and wrong on others, A everywhere alike."""
-    misses = (
-        NearMiss("a", lambda a: {"out": a["x"]}, "This is A."),
-        NearMiss(
-            "b",
-            lambda a: {"out": a["x"] * (2 if len(a["x"]) == 33 else 1)},
-            "This is B.",
-        ),
-    )
-    exercise = make_exercise("twice", near_misses=misses)
-    cell = python_cell("return 2 * x if len(x) == 33 else x.clone()")
-    result = judge.grade(exercise, cells(twice=cell))
-    assert result.status == "failed" and "This is B." in result.message

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 import torch
 from hostile import fails
-from small_exercises import make_exercise
+from small_exercises import give_prints, make_exercise
 
 from autograder.exercise import (
     Arguments,
     Case,
     Count,
     Exercise,
-    NearMiss,
     Output,
     Outputs,
     Problem,
@@ -52,17 +51,17 @@ MAC = make_exercise(
         Case("n = 12, with pauses", {"n": 12}, regime="pauses"),
     ),
     hidden=lambda g: [Case("n = 1", {"n": 1})],
-    near_misses=(
-        NearMiss(
-            "fresh",
-            lambda x: {"out": x["a"] * x["b"]},
-            "Each output is one product: the sum so far is lost.",
-        ),
-    ),
     structure=(Structure(holds=("$mul",), lacks=("$divfloor",)),),
     counts=(Count("cycles", ideal=12, times=14 / 12),),
     prelude="from amaranth.hdl import *\nfrom amaranth.lib import stream, wiring\n"
     "from amaranth.lib.wiring import In, Out\n",
+)
+give_prints(
+    MAC,
+    fresh=(
+        "Each output is one product: the sum so far is lost.",
+        lambda x: {"out": x["a"] * x["b"]},
+    ),
 )
 RIGHT = """# exercise: Mac
 class Mac(wiring.Component):
@@ -158,7 +157,6 @@ LATE = make_exercise(
     reference=lambda given: {"y": given["x"] + 1},
     cases=(Case("nine", {}),),
     hidden=lambda g: (),
-    near_misses=(),
     prelude=MAC.prelude,
 )
 PORTS = """# exercise: Mac

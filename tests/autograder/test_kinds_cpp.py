@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 import torch
 from hostile import fails
-from small_exercises import make_exercise
+from small_exercises import give_prints, make_exercise
 
 from autograder.exercise import (
     Arguments,
     Case,
-    NearMiss,
     Output,
     Outputs,
     Problem,
@@ -49,11 +48,9 @@ PACK = make_exercise(
     reference=_packed,
     cases=(Case("n = 33", {"n": 33}), Case("n = 0", {"n": 0})),
     hidden=lambda g: [Case("n = 70", {"n": 70})],
-    near_misses=(
-        NearMiss("swapped", _swapped, "The two halves of each byte are swapped."),
-    ),
     structure=(Structure(lacks=("asm",)),),
 )
+give_prints(PACK, swapped=("The two halves of each byte are swapped.", _swapped))
 RIGHT = """%%cpp
 // exercise: pack_int4
 #include <cstdint>

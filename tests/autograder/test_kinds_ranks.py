@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 import torch
 from hostile import fails
-from small_exercises import make_exercise
+from small_exercises import give_prints, make_exercise
 
 from autograder.exercise import (
     Arguments,
     Case,
     Count,
     Exercise,
-    NearMiss,
     Output,
     Outputs,
     Problem,
@@ -54,13 +53,6 @@ RING = make_exercise(
     reference=_passed_on,
     cases=(_case(2, 5), _case(3, 1)),
     hidden=lambda g: [_case(2, 0), _case(2, 300_000)],
-    near_misses=(
-        NearMiss(
-            "own",
-            lambda a: {"out": a["x"] * a["weight"] * a["by"]},
-            "Each rank returns its own x: what its neighbour sent is lost.",
-        ),
-    ),
     structure=(
         Structure(runs_no=("allgather",), message="Send it to the neighbour alone."),
     ),
@@ -69,6 +61,13 @@ RING = make_exercise(
         Count("messages", ideal=1, times=1),
     ),
     prelude="import torch\nimport torch.distributed as dist\n",
+)
+give_prints(
+    RING,
+    own=(
+        "Each rank returns its own x: what its neighbour sent is lost.",
+        lambda a: {"out": a["x"] * a["weight"] * a["by"]},
+    ),
 )
 BEGIN = """# exercise: ring_step
 def ring_step(x, weight, by):

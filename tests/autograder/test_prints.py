@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_exercises import TWICE, give_prints, make_exercise, python_cell
 
 from autograder import prints as prints_module
 from autograder import recognise
@@ -112,15 +113,40 @@ def test_prints_of_other_values_say_nothing(judge: Judge, room: Path) -> None:
     assert not result.passed and result.message.startswith("With ")
 
 
-def test_what_takes_too_long_to_tell_apart_is_not_named(
-    judge: Judge, room: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("longest", "said"), [(60.0, "This is B."), (-1.0, "With ")])
+def test_mistakes_that_look_the_same_are_told_apart_or_not_named(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, longest: float, said: str
 ) -> None:
-    kept = json.loads(room.read_text())
-    twin = kept["mistakes"]["forgotten"] | {"says": "Something else."}
-    kept["mistakes"]["twin"] = twin
-    room.write_text(json.dumps(kept))
-    monkeypatch.setattr(recognise, "TELL_APART_S", -1.0)
-    assert grade(judge, FORGOTTEN).message.startswith("With ")
+    """A busy machine's clock must not choose the first of them."""
+    monkeypatch.setattr(recognise, "EXPLORE_S", -1.0)
+    monkeypatch.setattr(recognise, "TELL_APART_S", longest)
+    exercise = make_exercise("alike")
+    give_prints(
+        exercise,
+        a=("This is A.", lambda a: {"out": a["x"] * (len(a["x"]) == 33)}),
+        b=("This is B.", lambda a: {"out": a["x"]}),
+    )
+    result = grade(judge, python_cell("return x", "alike"), exercise)
+    assert not result.passed and result.message.startswith(said)
+
+
+def test_a_mistake_that_is_wrong_where_the_answer_was_right_explains_nothing(
+    judge: Judge,
+) -> None:
+    """The answer is right on 33 elements and wrong on others, A everywhere alike."""
+    exercise = make_exercise("apart")
+    give_prints(
+        exercise,
+        a=("This is A.", lambda a: {"out": a["x"]}),
+        b=("This is B.", lambda a: {"out": a["x"] * (2 if len(a["x"]) == 33 else 1)}),
+    )
+    cell = python_cell("return 2 * x if len(x) == 33 else x.clone()", "apart")
+    assert grade(judge, cell, exercise).message.startswith("This is B.")
+
+
+def test_what_is_another_value_at_one_place_is_another_mistake(judge: Judge) -> None:
+    cell = python_cell("y = x.clone()\ny[3] += 1\nreturn y")
+    assert grade(judge, cell, TWICE).message.startswith("With ")
 
 
 def written(judge: Judge, monkeypatch: pytest.MonkeyPatch, *known: Mistake) -> int:

@@ -35,7 +35,7 @@ def fixed_launch(n: int) -> Launch:
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:
     x, y = draw_pair(case, generator)
-    # Between 1/2 and 3/4, the tolerance holds for a * y + x too: a near miss must
+    # Between 1/2 and 3/4, the tolerance holds for a * y + x too: a mistake must
     # be known by the same bound.
     a = 0.52 + 0.2 * float(torch.rand((), generator=generator))
     n = x.numel()

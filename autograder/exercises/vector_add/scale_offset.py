@@ -25,7 +25,7 @@ from autograder.totals import moves
 def _problem(case: Case, generator: torch.Generator) -> Problem:
     n = case.sizes["n"]
     x = draw_vector(case, generator)
-    # As for saxpy: in these ranges the bound holds for the near misses as well.
+    # As for saxpy: in these ranges the bound holds for the mistakes as well.
     scale = 0.6 + 0.3 * float(torch.rand((), generator=generator))
     offset = -0.5 - 0.08 * float(torch.rand((), generator=generator))
     return Problem(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autograder.authoring.grade_many import grade_many, judges
-from autograder.authoring.mistakes import EQUIVALENT, WRONG, MistakeError, mistakes
+from autograder.authoring.mistakes import EQUIVALENT, MistakeError, mistakes, record_of
 from autograder.authoring.mutants import Mutant, equivalent, mutants
 from autograder.authoring.mutate_cuda import cuda_edits
 from autograder.authoring.mutate_python import python_edits
@@ -159,7 +159,7 @@ def test_what_is_said_to_be_right_is_a_mutant(exercise: Exercise) -> None:
 
 def _with(tmp_path: Path, text: str) -> Path:
     (tmp_path / "solutions").symlink_to(ROOT / "solutions")
-    path = tmp_path / WRONG / ADD_ONE.stem / f"{ADD_ONE.id}.toml"
+    path = record_of(ADD_ONE, tmp_path)
     path.parent.mkdir(parents=True)
     path.write_text(text)
     return tmp_path

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from autograder.authoring.hidden import without_hidden_cases
 from autograder.authoring.notebooks import Edition, default_edition
 from autograder.authoring.regions import ROOT, cell_source
 from autograder.authoring.release import (
@@ -20,60 +19,6 @@ from autograder.authoring.release import (
 )
 from autograder.exercises import all_exercises
 from tests.autograder.authoring.course import lay_out
-
-EXERCISES = """\
-from autograder.exercise import Exercise
-
-
-def _odd(generator):
-    yield "é", 3
-
-
-def _shared(generator):
-    yield 5
-
-
-def uses_it():
-    return _shared
-
-
-A = Exercise(
-    id="a",
-    hidden=_odd,
-    hints=("1",),
-)
-B = Exercise(id="b", hidden=lambda generator: [1, 2], goal="é")
-C = Exercise(id="c", hidden=_shared)
-"""
-
-
-def test_hidden_cases_leave_with_the_functions_that_drew_them() -> None:
-    text = without_hidden_cases({"a": EXERCISES})["a"]
-    compile(text, "exercises", "exec")
-    assert text.count("hidden=lambda generator: ()") == 3
-    assert "_odd" not in text and "[1, 2]" not in text
-    assert "def _shared" in text, "something else uses it"
-    assert 'goal="é"' in text
-
-
-def test_hidden_cases_leave_other_modules_too() -> None:
-    shared = (
-        "def awkward(n):\n    return n + 1\n\n\n"
-        "def hidden(generator):\n    yield awkward(3)\n\n\n"
-        "def in_fours(generator):\n    yield from hidden(generator)\n\n\n"
-        "def public():\n    return 4\n"
-    )
-    face = (
-        "from autograder.exercises._s import (\n    hidden,\n    in_fours,\n"
-        "    public,\n)\n\n"
-        "A = Exercise(id='a', hidden=hidden, n=public())\n"
-        "B = Exercise(id='b', hidden=in_fours)\n"
-    )
-    other = "def hidden():\n    return 'not the same'\n\n\nprint(hidden())\n"
-    texts = without_hidden_cases({"_s": shared, "s": face, "t": other})
-    assert texts["_s"].strip() == "def public():\n    return 4"
-    assert "from autograder.exercises._s import public\n" in texts["s"]
-    assert texts["t"] == other
 
 
 def test_a_chapter_loses_its_solutions_and_what_needs_them(tmp_path: Path) -> None:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from autograder.exercise import (
+    Arguments,
     Case,
     Exercise,
     Launch,
-    NearMiss,
     Output,
+    Outputs,
     Problem,
     Speed,
     Tolerance,
 )
 from autograder.judge import Judge
+from autograder.oracle import cases_of, draw, given, judge
+from autograder.prints import Places, Print, Prints, path_of
 from autograder.trial import Deadlines
+from autograder.worker.tensors import to_bytes
 
 SHORT = Deadlines(prepare=20.0, case=3.0, kernel=1.5, all=20.0)
 
@@ -66,12 +70,42 @@ def make_exercise(name: str = "twice", language: str = "python", **changes: Any)
         "tolerance": Tolerance(factor=1.0),
         "hints": ("first", "second", "third"),
         "onward": "Try three times.",
-        "near_misses": (
-            NearMiss("unchanged", lambda a: {"out": a["x"]}, "This is x, not 2 * x."),
-            NearMiss("squared", lambda a: {"out": a["x"] ** 2}, "This is x squared."),
-        ),
     }
     return Exercise(**{**fields, **changes})
+
+
+PRINTS: dict[Path, Prints] = {}
+"""Where prints would be kept, and what they are: these exercises have no files."""
+
+
+def give_prints(
+    exercise: Exercise, **mistakes: tuple[str, Callable[[Arguments], Outputs]]
+) -> None:
+    """Have an exercise's mistakes known.
+
+    Args:
+        exercise: not one of the course's.
+        mistakes: by name, the sentence of each and a function that does its work.
+    """
+    places: list[Places] = []
+    kept: dict[str, dict[int, Any]] = {name: {} for name in mistakes}
+    for number, (case, purpose) in enumerate(cases_of(exercise, 0, public=True)):
+        problem = draw(exercise, case, 0, purpose)
+        right = exercise.reference(given(problem))
+        answer = {name: values.double().reshape(-1) for name, values in right.items()}
+        every = {name: torch.arange(len(values)) for name, values in answer.items()}
+        places.append(Places(case.name, every, answer, {}))
+        for mistake, (_, function) in mistakes.items():
+            made = function(given(problem))
+            data = {name: to_bytes(values) for name, values in made.items()}
+            verdict = judge(exercise, case, problem, data, {})
+            if not verdict.right:
+                kept[mistake][number] = {
+                    "wrong": {n: int(bad.sum()) for n, bad in verdict.bad.items()},
+                    **{n: out.reshape(-1).tolist() for n, out in made.items()},
+                }
+    prints = (Print(name, says, kept[name]) for name, (says, _) in mistakes.items())
+    PRINTS[path_of(exercise)] = Prints("", tuple(places), tuple(prints))
 
 
 SPEED = Speed(
@@ -83,6 +117,12 @@ SPEED = Speed(
 TWICE = make_exercise("twice")
 AFTER = make_exercise("after")
 KERNEL = make_exercise("doubled", "cuda")
+for _one in (TWICE, KERNEL):
+    give_prints(
+        _one,
+        unchanged=("This is x, not 2 * x.", lambda a: {"out": a["x"]}),
+        squared=("This is x squared.", lambda a: {"out": a["x"] ** 2}),
+    )
 
 RIGHT = "# exercise: {name}\ndef {name}(x):\n    return 2 * x\n"
 RIGHT_KERNEL = """%%cuda
