@@ -4,8 +4,6 @@ New tokens were turned as if they were the first ones, and the mask had its corn
 queries and keys begin, not where they end.
 """
 
-# mypy: ignore-errors
-
 from __future__ import annotations
 
 import torch
