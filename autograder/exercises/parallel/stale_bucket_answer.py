@@ -1,5 +1,6 @@
 """Buckets in one buffer, mended: each has a place of its own, and each step counts."""
 
+# ruff: noqa: F821  bucket_gradients is an exercise of its own
 
 from __future__ import annotations
 
