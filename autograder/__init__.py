@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autograder.learner import check, hint
+    from autograder.learner.check import check, hint
 
 __all__ = ["check", "hint"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from autograder import learner
+        from autograder.learner import check as face
 
-        return getattr(learner, name)
+        return getattr(face, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

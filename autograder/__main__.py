@@ -89,12 +89,12 @@ def _grade(
         )
         return USAGE
     from autograder.grade import REPORT, grade, select
-    from autograder.judge import Judge
-    from autograder.submission import open_submission
-    from autograder.table import Progress, print_record
-    from autograder.words import clean
+    from autograder.judge.judge import Judge
+    from autograder.judge.words import clean
+    from autograder.report.table import Progress, print_record
+    from autograder.submission.submitted import open_submission
+    from autograder.supervisor.workers import warm_toolchain
     from autograder.worker import system
-    from autograder.workers import warm_toolchain
 
     try:
         submission = open_submission(name)
@@ -103,7 +103,7 @@ def _grade(
     except ValueError as error:
         print(error, file=sys.stderr)
         return USAGE
-    # Nobody who runs as the same user may read the oracle's memory.
+    # Nobody who runs as the same user may read the supervisor's memory.
     system.set_dumpable(False)
     # A terminal that lacks a sign shows another: that is no reason to stop.
     for stream in (sys.stdout, sys.stderr):
@@ -129,13 +129,13 @@ def _grade(
 def _grade_class(
     folder: Path, only: list[str], seed: int | None, out: Path, device: str | None
 ) -> int:
-    from autograder.classroom import TABLE, Graded, grade_class, submissions
+    from autograder.classroom.grade_class import TABLE, Graded, grade_class, submissions
     from autograder.grade import select
-    from autograder.judge import Judge
-    from autograder.submission import References
-    from autograder.words import clean
+    from autograder.judge.judge import Judge
+    from autograder.judge.words import clean
+    from autograder.submission.submitted import References
+    from autograder.supervisor.workers import warm_toolchain
     from autograder.worker import system
-    from autograder.workers import warm_toolchain
 
     try:
         total = len(submissions(folder))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from autograder.grade import select
-from autograder.judge import Judge
-from autograder.submission import REFERENCES, Submission, open_submission
-from autograder.workers import warm_toolchain
+from autograder.judge.judge import Judge
+from autograder.submission.submitted import REFERENCES, Submission, open_submission
+from autograder.supervisor.workers import warm_toolchain
 
 # What a new chapter is made of is no test here.
 collect_ignore = ["authoring/template"]

@@ -15,12 +15,12 @@ import torch
 
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
-from autograder.gradescope import results_json
-from autograder.judge import Judge
-from autograder.report import html_report
-from autograder.results import Record
-from autograder.submission import Submission
-from autograder.table import Progress
+from autograder.judge.judge import Judge
+from autograder.judge.results import Record
+from autograder.report.gradescope import results_json
+from autograder.report.html import html_report
+from autograder.report.table import Progress
+from autograder.submission.submitted import Submission
 from autograder.worker import landlock
 
 GRADE, GRADESCOPE, REPORT = "grade.json", "results.json", "report.html"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autograder.exercise import Exercise
-from autograder.judge import Judge
-from autograder.show import CheckResult
-from autograder.submission import Submission
+from autograder.judge.judge import Judge
+from autograder.learner.show import CheckResult
+from autograder.submission.submitted import Submission
 
 
 def test_exercise(exercise: Exercise, submission: Submission, judge: Judge) -> None:

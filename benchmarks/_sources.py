@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 
 import kernelwright as kw
-from autograder.authoring.regions import Region, read_region
+from autograder.regions import Region, read_region
 
 ROOT = Path(__file__).parents[1]
 

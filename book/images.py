@@ -15,8 +15,8 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 import kernelwright as kw  # noqa: E402
-from autograder.authoring.regions import read_region  # noqa: E402
 from autograder.exercises import all_exercises  # noqa: E402
+from autograder.regions import read_region  # noqa: E402
 from kernelwright.draw import launch_map  # noqa: E402
 from kernelwright.draw.script import STYLE  # noqa: E402
 

@@ -19,7 +19,6 @@ from autograder.authoring.notebooks import (
     write_solved,
 )
 from autograder.authoring.prints import PrintError, write_prints
-from autograder.authoring.regions import ROOT, RegionError
 from autograder.authoring.release import ReleaseError, release
 from autograder.authoring.results import ResultsError
 from autograder.authoring.runs import run_notebooks
@@ -32,9 +31,10 @@ from autograder.authoring.scaffold import (
 from autograder.authoring.update import update_notebook
 from autograder.exercise import Exercise
 from autograder.grade import select
-from autograder.judge import Judge
-from autograder.prints import path_of
-from autograder.submission import References
+from autograder.judge.judge import Judge
+from autograder.judge.prints import path_of
+from autograder.regions import ROOT, RegionError
+from autograder.submission.submitted import References
 
 _ERRORS = (
     *(ChapterError, RegionError, ResultsError, ReleaseError),

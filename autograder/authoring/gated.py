@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from autograder.authoring.mistakes import Mistake, mistakes
 from autograder.authoring.prints import needed
 from autograder.exercise import Exercise
-from autograder.judge import Judge
-from autograder.results import Result
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.judge.results import Result
+from autograder.submission.submitted import Cells
 
 _FINE = ("passed", "not checked", "not measured")
 

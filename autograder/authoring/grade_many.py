@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 
-from autograder.authoring.regions import cell_source
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
-from autograder.results import Result
-from autograder.submission import Cells
-from autograder.trial import Deadlines
-from autograder.workers import warm_toolchain
+from autograder.judge.judge import Judge
+from autograder.judge.results import Result
+from autograder.judge.trial import Deadlines
+from autograder.regions import cell_source
+from autograder.submission.submitted import Cells
+from autograder.supervisor.workers import warm_toolchain
 
 SEED = 20_261_121
 # What hangs costs a second or two; each of the course's answers takes a part of this.

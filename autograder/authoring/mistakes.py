@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Exercise
+from autograder.regions import ROOT, cell_source
 
 RECORDS = "autograder/exercises"
 EQUIVALENT = "equivalent"

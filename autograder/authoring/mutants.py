@@ -20,8 +20,8 @@ from pathlib import Path
 from autograder.authoring.mistakes import EQUIVALENT, MistakeError, record_of
 from autograder.authoring.mutate_cuda import cuda_edits
 from autograder.authoring.mutate_python import python_edits
-from autograder.authoring.regions import ROOT, cell_heading, read_region
 from autograder.exercise import Exercise
+from autograder.regions import ROOT, cell_heading, read_region
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import Literal
 
 from autograder.authoring.grade_many import grade_many, judges
 from autograder.authoring.mutants import Mutant, equivalent, mutants
-from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Exercise
-from autograder.judge import Judge
-from autograder.results import Result
-from autograder.trial import Deadlines
+from autograder.judge.judge import Judge
+from autograder.judge.results import Result
+from autograder.judge.trial import Deadlines
+from autograder.regions import ROOT, cell_source
 
 Fate = Literal["rejected", "too slow", "no program", "explained", "survives", "stale"]
 

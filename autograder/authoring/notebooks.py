@@ -24,8 +24,8 @@ from autograder.authoring.chapters import (
 from autograder.authoring.colab import install_cell
 from autograder.authoring.placement import refuse_misplaced
 from autograder.authoring.plain import Setting, plain
-from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Exercise
+from autograder.regions import ROOT, cell_source
 from kernelwright.cache import digest
 
 State = Literal["absent", "ours", "edited", "unreadable"]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 from autograder.authoring.chapters import Chapter, ChapterError
-from autograder.authoring.regions import cell_heading
 from autograder.exercise import Exercise
+from autograder.regions import cell_heading
 
 _BOX = re.compile(r"^(?::{3,}|`{3,})\{exercise\}[ \t]*(\w+)", re.M)
 

@@ -19,19 +19,9 @@ from typing import Any
 import torch
 
 from autograder.authoring.mistakes import EQUIVALENT, Mistake, mistakes, record_of
-from autograder.authoring.regions import cell_source
 from autograder.exercise import Case, Exercise, Outputs, Problem
-from autograder.judge import Judge
-from autograder.oracle import (
-    Verdict,
-    allowed_error,
-    cases_of,
-    draw,
-    given,
-    is_mistaken,
-    scales_of,
-)
-from autograder.prints import (
+from autograder.judge.judge import Judge
+from autograder.judge.prints import (
     DIGITS,
     DIGITS_OF_DOUBLES,
     DIGITS_OF_EXACT,
@@ -42,9 +32,19 @@ from autograder.prints import (
     parse,
     path_of,
 )
-from autograder.submission import Cells
-from autograder.trial import Tried, prepare
-from autograder.workers import WorkerEnded
+from autograder.judge.trial import Tried, prepare
+from autograder.judge.values import (
+    Verdict,
+    allowed_error,
+    cases_of,
+    draw,
+    given,
+    is_mistaken,
+    scales_of,
+)
+from autograder.regions import cell_source
+from autograder.submission.submitted import Cells
+from autograder.supervisor.workers import WorkerEnded
 
 # Of an output with no more elements all are kept; else at first so many, spread.
 _WHOLE, _SPREAD = 24, 6

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from autograder.authoring.chapters import chapter_files
-from autograder.authoring.regions import ROOT
 from autograder.exercises import all_exercises
+from autograder.regions import ROOT
 
 TEMPLATE = Path(__file__).with_name("template")
 PROMPT = "To write:"

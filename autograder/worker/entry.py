@@ -1,6 +1,6 @@
 """What a worker asks of a kind of answer: to be checked, called, traced.
 
-The counterpart of ``autograder.kinds``, which the supervisor asks.
+The counterpart of ``autograder.judge.kinds``, which the supervisor asks.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from autograder.worker.wire import Header
 
 _OPERATION = re.compile(r"\b(?:tt|math)\.\w+")
 _MOST = 12
-_COURSES = ("kernelwright.", "autograder.worker.tiles")
+_COURSES = ("kernelwright.", "autograder.worker.adapters.tiles")
 
 
 def compile_kernels(header: Header) -> Header:

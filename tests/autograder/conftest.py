@@ -13,14 +13,14 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from small_exercises import AFTER, PRINTS, RIGHT, SHORT, TWICE, write_notebook
 
-from autograder import recognise
 from autograder.exercise import Exercise
-from autograder.judge import Judge
-from autograder.prints import Prints, path_of, prints_of
-from autograder.results import Result
-from autograder.selftest import LANGUAGES
-from autograder.submission import Notebooks
-from autograder.workers import warm_toolchain
+from autograder.judge import recognise
+from autograder.judge.judge import Judge
+from autograder.judge.prints import Prints, path_of, prints_of
+from autograder.judge.results import Result
+from autograder.judge.selftest import LANGUAGES
+from autograder.submission.submitted import Notebooks
+from autograder.supervisor.workers import warm_toolchain
 
 
 @pytest.fixture(scope="session", autouse=True)

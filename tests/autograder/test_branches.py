@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from small_exercises import KERNEL, RIGHT_KERNEL
 
-from autograder.branches import two_programs
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
+from autograder.judge.branches import two_programs
+from autograder.judge.judge import Judge
 from autograder.languages import code_of
-from autograder.submission import Cells, References
+from autograder.submission.submitted import Cells, References
 
 ASKS = {
     "ifdef": "#ifdef __CUDACC_RTC__\n#endif",

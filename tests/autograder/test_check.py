@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("IPython", reason="check is for notebooks")
 from small_exercises import KERNEL, RIGHT, RIGHT_KERNEL, SHORT, TWICE, python_cell
 
-from autograder import learner
-from autograder.judge import Judge
-from autograder.recorder import Recorder
-from autograder.show import CheckResult, Notice
+from autograder.judge.judge import Judge
+from autograder.learner import check as learner
+from autograder.learner.recorder import Recorder
+from autograder.learner.show import CheckResult, Notice
 
 EVERY = {"twice": TWICE, "doubled": KERNEL}
 

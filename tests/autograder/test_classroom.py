@@ -11,8 +11,8 @@ import pytest
 from small_exercises import AFTER, RIGHT, TWICE, python_cell, write_notebook
 
 from autograder import exercises
-from autograder.classroom import Graded, grade_class, submissions, table
-from autograder.judge import Judge
+from autograder.classroom.grade_class import Graded, grade_class, submissions, table
+from autograder.judge.judge import Judge
 
 EXERCISES = [TWICE, AFTER]
 HOSTILE = "import os\nos.kill(-1, 9)\nos._exit(0)"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from small_exercises import write_notebook
 
-from autograder.authoring.regions import cell_source
 from autograder.exercises import all_exercises
-from autograder.sandbox import PACKAGES
+from autograder.regions import cell_source
+from autograder.supervisor.sandbox import PACKAGES
 
 
 def engine(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,16 +11,16 @@ import torch
 from autograder.authoring.gated import grade_mistake, otherwise
 from autograder.authoring.mistakes import Mistake, mistakes, record_of
 from autograder.authoring.prints import made_of
-from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Case, Exercise
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
+from autograder.judge.judge import Judge
+from autograder.judge.prints import EXERCISES as RECORDS
+from autograder.judge.prints import prints_of
+from autograder.judge.trial import Deadlines
+from autograder.judge.values import cases_of, draw, given, is_right
 from autograder.languages import SYNTAX
-from autograder.oracle import cases_of, draw, given, is_right
-from autograder.prints import EXERCISES as RECORDS
-from autograder.prints import prints_of
-from autograder.submission import Cells, References
-from autograder.trial import Deadlines
+from autograder.regions import ROOT, cell_source
+from autograder.submission.submitted import Cells, References
 
 EXERCISES = all_exercises()
 SEED = 20_261_121

@@ -28,11 +28,11 @@ from autograder import __main__ as command
 from autograder import exercises
 from autograder import grade as grading
 from autograder.grade import grade, select, write_atomically
-from autograder.judge import Judge
-from autograder.report import html_report
-from autograder.results import Gate, Part, Record, Result
-from autograder.submission import Notebooks, open_submission
-from autograder.table import Progress, plain_table, print_record
+from autograder.judge.judge import Judge
+from autograder.judge.results import Gate, Part, Record, Result
+from autograder.report.html import html_report
+from autograder.report.table import Progress, plain_table, print_record
+from autograder.submission.submitted import Notebooks, open_submission
 
 HOSTILE = (
     "print('<script>alert(1)</script>', '\\x1b[2J')\n"
@@ -238,7 +238,7 @@ def run(
     judge: Judge, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
     """Run the command line with the tests' judge."""
-    import autograder.judge
+    import autograder.judge.judge
     from autograder.worker import system
 
     class Lent:
@@ -251,7 +251,7 @@ def run(
         def __exit__(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr(autograder.judge, "Judge", Lent)
+    monkeypatch.setattr(autograder.judge.judge, "Judge", Lent)
     # The tests' own process stays as it is.
     monkeypatch.setattr(system, "set_dumpable", lambda value: None)
 
@@ -410,8 +410,8 @@ def test_nothing_but_torch_is_needed_to_grade() -> None:
         "for name in ('rich', 'IPython', 'nbformat', 'jinja2', 'jupytext', 'numba',\n"
         "             'ipywidgets', 'matplotlib', 'yaml', 'pytest'):\n"
         "    sys.modules[name] = None\n"
-        "import autograder.__main__, autograder.grade, autograder.learner\n"
-        "import autograder.speed, autograder.table, autograder.authoring.regions\n"
+        "import autograder.__main__, autograder.grade, autograder.learner.check\n"
+        "import autograder.judge.speed, autograder.report.table, autograder.regions\n"
         "import autograder.authoring.chapters\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

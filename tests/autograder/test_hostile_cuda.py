@@ -14,8 +14,8 @@ from small_exercises import (
 )
 
 from autograder.exercise import Count, Structure
-from autograder.judge import Judge
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.submission.submitted import Cells
 from autograder.totals import needed
 
 SYNTAX = RIGHT_KERNEL.replace("2 * x[i];", "2 * x[i]")

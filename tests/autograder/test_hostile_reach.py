@@ -15,8 +15,8 @@ from small_exercises import (
     python_cell,
 )
 
-from autograder import sandbox
-from autograder.judge import Judge
+from autograder.judge.judge import Judge
+from autograder.supervisor import sandbox
 from kernelwright.cache import cache_root
 
 
@@ -70,7 +70,7 @@ SECRETS = {
     "prints": "autograder/exercises/vector_add/prints/vector_add.json",
     "tests": "tests/autograder/test_hostile_reach.py",
     "history": ".git/HEAD",
-    "oracle": "autograder/oracle.py",
+    "reference": "autograder/judge/values.py",
 }
 
 

@@ -16,17 +16,18 @@ from small_exercises import (
     python_cell,
 )
 
-from autograder import exercises, gates
-from autograder import judge as judge_module
-from autograder.authoring.regions import cell_source
+from autograder import exercises
 from autograder.exercise import Count, Structure
-from autograder.judge import Judge
-from autograder.results import Result
-from autograder.structure import instructions
-from autograder.submission import Cells
+from autograder.judge import gates
+from autograder.judge import judge as judge_module
+from autograder.judge.judge import Judge
+from autograder.judge.results import Result
+from autograder.judge.structure import instructions
+from autograder.regions import cell_source
+from autograder.submission.submitted import Cells
+from autograder.supervisor.workers import SMALLEST, InfrastructureError
 from autograder.worker.cells import Namespace
 from autograder.worker.serve import _sass
-from autograder.workers import SMALLEST, InfrastructureError
 from kernelwright.cuda.nvrtc import Cubin
 from kernelwright.errors import CompileError
 
@@ -108,7 +109,7 @@ def test_hidden_cases_are_tried_and_not_by_check(judge: Judge) -> None:
 def test_an_untouched_stub_is_not_attempted(
     judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autograder.authoring import regions
+    from autograder import regions
 
     stub = "# exercise: twice\ndef twice(x):\n    raise NotImplementedError\n"
     monkeypatch.setattr(regions, "cell_source", lambda e, solved: stub)
@@ -233,7 +234,7 @@ def test_mnemonics_of_a_disassembly() -> None:
 def test_speed_is_judged_on_a_gpu_only_when_right(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autograder.results import Gate
+    from autograder.judge.results import Gate
 
     gate = Gate("fast", "passed", "", {"share": 0.75, "band": "silver", "ratio": 0.8})
     monkeypatch.setattr(gates, "_fast", lambda run: gate)

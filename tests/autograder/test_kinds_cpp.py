@@ -17,8 +17,8 @@ from autograder.exercise import (
     Problem,
     Structure,
 )
-from autograder.judge import Judge
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.submission.submitted import Cells
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

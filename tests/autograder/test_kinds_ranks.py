@@ -19,8 +19,8 @@ from autograder.exercise import (
     Problem,
     Structure,
 )
-from autograder.judge import Judge
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.submission.submitted import Cells
 from autograder.worker import landlock
 
 

@@ -16,12 +16,12 @@ from small_exercises import (
     write_notebook,
 )
 
-from autograder import notebooks
-from autograder.judge import Judge
+from autograder.judge.judge import Judge
+from autograder.judge.results import Result
 from autograder.languages import code_of
-from autograder.notebooks import NotebookError, exercise_in, read_notebook
-from autograder.results import Result
-from autograder.submission import Notebooks, open_submission
+from autograder.submission import ipynb as notebooks
+from autograder.submission.ipynb import NotebookError, exercise_in, read_notebook
+from autograder.submission.submitted import Notebooks, open_submission
 
 OTHER = make_exercise("after", stem="other")
 

@@ -8,8 +8,8 @@ from small_exercises import make_exercise, python_cell
 
 from autograder.exercise import Structure
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.submission.submitted import Cells
 
 SAID = "The values are right, and torch's own product made them."
 WITHOUT = make_exercise("twice", structure=(Structure(runs_no=("mul",), message=SAID),))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autograder.sandbox import PACKAGES
+from autograder.supervisor.sandbox import PACKAGES
 
 # Each body runs in a process of its own with 1 s to compute; its parent holds one of
 # them still for a while, as a machine does that has others to serve.

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from small_exercises import TWICE, give_prints, make_exercise, python_cell
 
-from autograder import prints as prints_module
-from autograder import recognise
 from autograder.authoring import prints as writing
 from autograder.authoring.mistakes import Mistake
 from autograder.authoring.prints import PrintError, write_prints
 from autograder.exercise import Exercise, withheld
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
+from autograder.judge import prints as prints_module
+from autograder.judge import recognise
+from autograder.judge.judge import Judge
+from autograder.judge.prints import prints_of
+from autograder.judge.results import Result
 from autograder.languages import code_alone
-from autograder.prints import prints_of
-from autograder.results import Result
-from autograder.submission import Cells
+from autograder.submission.submitted import Cells
 
 EXERCISE = all_exercises()["online_update"]
 RIGHT = """# exercise: online_update

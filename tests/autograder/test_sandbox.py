@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from small_exercises import RIGHT, SHORT, TWICE, left_behind, python_cell
 
-from autograder import sandbox
-from autograder.judge import Judge
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.submission.submitted import Cells
+from autograder.supervisor import sandbox
 from autograder.worker import landlock
 from kernelwright.cache import cache_in, cached
 
@@ -56,7 +56,7 @@ def _rungs() -> list[str]:
 
 
 READS = python_cell(
-    f"open({str(sandbox.PACKAGES / 'autograder' / 'oracle.py')!r})\nreturn 2 * x"
+    f"open({str(sandbox.PACKAGES / 'autograder/judge/values.py')!r})\nreturn 2 * x"
 )
 
 

@@ -16,17 +16,18 @@ from small_exercises import (
 )
 
 from autograder import __main__ as command
-from autograder import gates, sandbox
 from autograder.exercise import Structure
 from autograder.grade import grade
-from autograder.judge import Judge
-from autograder.results import Gate
-from autograder.selftest import LANGUAGES
-from autograder.submission import Cells
-from autograder.table import summary
+from autograder.judge import gates
+from autograder.judge.judge import Judge
+from autograder.judge.results import Gate
+from autograder.judge.selftest import LANGUAGES
+from autograder.report.table import summary
+from autograder.submission.submitted import Cells
+from autograder.supervisor import sandbox
+from autograder.supervisor.workers import ForkServer
 from autograder.totals import moves
 from autograder.worker import landlock
-from autograder.workers import ForkServer
 
 Altered = Callable[[str], Judge]
 

@@ -7,10 +7,10 @@ import torch
 from small_exercises import KERNEL, RIGHT_KERNEL, make_exercise
 
 from autograder.exercise import Launch, Output, Problem
-from autograder.judge import Judge
-from autograder.slips import slips
-from autograder.submission import Cells
-from autograder.trial import _side_effects
+from autograder.judge.judge import Judge
+from autograder.judge.trial import _side_effects
+from autograder.submission.slips import slips
+from autograder.submission.submitted import Cells
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("IPython")
 
 from autograder.authoring.chapters import chapter_files, read_chapter
-from autograder.authoring.regions import cell_source
 from autograder.exercises import all_exercises
-from autograder.sandbox import PACKAGES
+from autograder.regions import cell_source
+from autograder.supervisor.sandbox import PACKAGES
 
 # Those that the grader launches, it launches in every test of it.
 EXERCISES = all_exercises()
@@ -40,7 +40,7 @@ for source in sources:
 
 from functools import partial
 from autograder.exercises import all_exercises
-from autograder.oracle import draw, judge
+from autograder.judge.values import draw, judge
 from autograder.worker.tensors import to_bytes
 
 def on_ranks(answer, problem):

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 from small_exercises import KERNEL, RIGHT_KERNEL, make_exercise
 
-from autograder import sound
-from autograder.counts import check_counts
 from autograder.exercise import Case, Count, Exercise, Launch, Problem
-from autograder.gradescope import results_json
-from autograder.judge import Judge
-from autograder.kinds import kind_of
-from autograder.points import part_words
-from autograder.report import html_report
-from autograder.results import Gate, Record, Result
-from autograder.run import Run
-from autograder.show import CheckResult
-from autograder.submission import Cells
-from autograder.table import plain_table
+from autograder.judge import sound
+from autograder.judge.counts import check_counts
+from autograder.judge.judge import Judge
+from autograder.judge.kinds import kind_of
+from autograder.judge.results import Gate, Record, Result
+from autograder.judge.run import Run
+from autograder.judge.traces import NoTrace, Trace, read_trace
+from autograder.learner.show import CheckResult
+from autograder.report.gradescope import results_json
+from autograder.report.html import html_report
+from autograder.report.points import part_words
+from autograder.report.table import plain_table
+from autograder.submission.submitted import Cells
 from autograder.totals import barriers, moves, shared
-from autograder.traces import NoTrace, Trace, read_trace
 
 GradeBoth = Callable[..., Result]
 COUNTED = replace(KERNEL, counts=moves())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
-from autograder.results import Result
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.judge.results import Result
+from autograder.submission.submitted import Cells
 
 pytest.importorskip("triton")
 

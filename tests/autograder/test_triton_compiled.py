@@ -8,9 +8,9 @@ import pytest
 from hostile import fails
 
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
-from autograder.kernels import kernels_only
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.judge.kernels import kernels_only
+from autograder.submission.submitted import Cells
 
 pytest.importorskip("triton")
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from autograder.authoring.mistakes import Mistake, mistakes
-from autograder.authoring.regions import cell_source
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.regions import cell_source
+from autograder.submission.submitted import Cells
 
 pytestmark = pytest.mark.gpu
 

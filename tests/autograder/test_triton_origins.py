@@ -10,9 +10,9 @@ import torch
 from hostile import fails
 
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
-from autograder.results import Result
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.judge.results import Result
+from autograder.submission.submitted import Cells
 from autograder.worker.operations import operations_seen
 from autograder.worker.origins import Origins
 

@@ -10,18 +10,18 @@ from dataclasses import replace
 import pytest
 from wasteful import by_blocks, by_programs, by_threads
 
-from autograder import gates
-from autograder.authoring.regions import cell_source
 from autograder.exercise import Count, Exercise
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
-from autograder.kinds.cuda import CudaKernel
-from autograder.kinds.python import PythonFunction
-from autograder.kinds.triton import TritonFunction
-from autograder.oracle import cases_of, draw
-from autograder.results import Gate, Result
-from autograder.submission import Cells
-from autograder.trial import Deadlines
+from autograder.judge import gates
+from autograder.judge.judge import Judge
+from autograder.judge.kinds.cuda import CudaKernel
+from autograder.judge.kinds.python import PythonFunction
+from autograder.judge.kinds.triton import TritonFunction
+from autograder.judge.results import Gate, Result
+from autograder.judge.trial import Deadlines
+from autograder.judge.values import cases_of, draw
+from autograder.regions import cell_source
+from autograder.submission.submitted import Cells
 from autograder.worker.traced import WHOLE_THREADS
 
 EXERCISES = all_exercises()

@@ -8,8 +8,8 @@ import os
 import pytest
 import torch
 
-from autograder.link import Capture
-from autograder.words import clean
+from autograder.judge.words import clean
+from autograder.supervisor.link import Capture
 from autograder.worker.tensors import DTYPES, Guarded, from_bytes, span, to_bytes
 from autograder.worker.wire import (
     WireError,

@@ -10,8 +10,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from autograder.authoring.regions import cell_source
 from autograder.exercises import all_exercises
+from autograder.regions import cell_source
 
 ROOT = Path(__file__).parents[2]
 EXTENSIONS = ROOT / "book/extensions"

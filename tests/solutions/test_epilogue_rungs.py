@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 import kernelwright as kw
-from autograder.authoring.regions import read_region
+from autograder.regions import read_region
 from solutions import epilogue
 from solutions.epilogue.linear_gelu_fast import linear_gelu_fast
 from solutions.epilogue.mlp_fused import mlp_fused

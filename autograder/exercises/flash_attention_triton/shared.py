@@ -54,7 +54,9 @@ BY_ABSORB = made_in_triton("load_rows", "absorb", "store_rows")
 
 def with_adapter(name: str) -> str:
     """Return the chapter's imports, and the kernel that calls a part of one."""
-    return f"{PRELUDE}from autograder.worker.tiles import {name} as __adapt__\n"
+    return (
+        f"{PRELUDE}from autograder.worker.adapters.tiles import {name} as __adapt__\n"
+    )
 
 
 def attention_case(

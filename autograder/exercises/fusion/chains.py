@@ -23,7 +23,7 @@ import torch
 
 from autograder.drawing import tensor
 from autograder.exercise import Arguments, Case, Output, Outputs, Problem
-from autograder.worker.fusing import chain_of, packed
+from autograder.worker.adapters.fusing import chain_of, packed
 from kernelwright.expression import FUNCTIONS
 
 FACTOR = 4.0

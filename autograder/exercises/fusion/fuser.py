@@ -111,5 +111,5 @@ FUSER = Exercise(
     ),
     prelude="import torch\nimport kernelwright as kw\n"
     "from kernelwright.expression import Node, differentiable, in_order, traced\n"
-    "from autograder.worker.fusing import adapt_fuser as __adapt__\n",
+    "from autograder.worker.adapters.fusing import adapt_fuser as __adapt__\n",
 )

@@ -152,5 +152,5 @@ MUL_TANH = Exercise(
     ),
     prelude="import torch\nimport kernelwright as kw\n"
     "import triton\nimport triton.language as tl\n"
-    "from autograder.worker.training import adapt_product as __adapt__\n",
+    "from autograder.worker.adapters.training import adapt_product as __adapt__\n",
 )

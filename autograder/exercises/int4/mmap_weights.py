@@ -99,6 +99,6 @@ MMAP_WEIGHTS = Exercise(
     "when is the file read?",
     prelude="import mmap\nimport os\nimport struct\n\n"
     "import torch\n\nimport kernelwright as kw\n"
-    "from autograder.worker.weight_files import adapt_weights as __adapt__\n",
+    "from autograder.worker.adapters.weight_files import adapt_weights as __adapt__\n",
     shares={"correct": 1.0, "counts": 0.0, "speed": 0.0},
 )

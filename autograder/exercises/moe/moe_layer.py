@@ -201,6 +201,6 @@ MOE_LAYER = Exercise(
     needs=("expert_offsets", "permute_tokens", "grouped_gemm"),
     prelude="import torch\nimport torch.nn.functional as F\n"
     "import kernelwright as kw\nimport triton\nimport triton.language as tl\n"
-    "from autograder.worker.training import adapt_layer as __adapt__\n",
+    "from autograder.worker.adapters.training import adapt_layer as __adapt__\n",
     shares={"correct": 1.0, "counts": 0.0, "speed": 0.0},
 )

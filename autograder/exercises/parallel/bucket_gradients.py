@@ -102,6 +102,6 @@ BUCKET_GRADIENTS = Exercise(
     onward="Let the first bucket be smaller than the others: what does that gain?",
     repeats=("sizes",),
     prelude="import torch\n"
-    "from autograder.worker.averaging import adapt_buckets as __adapt__\n",
+    "from autograder.worker.adapters.averaging import adapt_buckets as __adapt__\n",
     shares={"correct": 1.0, "counts": 0.0, "speed": 0.0},
 )

@@ -78,7 +78,7 @@ BUCKETED_DDP = Exercise(
     repeats=("widths",),
     needs=("bucket_gradients",),
     prelude=PRELUDE
-    + "from autograder.worker.averaging import adapt_averaging as __adapt__\n",
+    + "from autograder.worker.adapters.averaging import adapt_averaging as __adapt__\n",
     shares=SHARES,
 )
 

@@ -24,7 +24,9 @@ from autograder.exercise import (
 from autograder.exercises.parallel.shared import PRELUDE, SHARES, largest, reduced_bytes
 
 FACTOR = 2.0
-_ADAPT = "from autograder.worker.round_the_ring import adapt_product as __adapt__\n"
+_ADAPT = (
+    "from autograder.worker.adapters.round_the_ring import adapt_product as __adapt__\n"
+)
 _NO_GATHER = Structure(
     runs_no=("reduce_scatter", "all_to_all"),
     message="The values are right. Wanted was one all_reduce, hidden behind a product.",

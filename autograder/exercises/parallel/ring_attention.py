@@ -129,6 +129,6 @@ RING_ATTENTION = Exercise(
         ),
     ),
     prelude=PRELUDE
-    + "from autograder.worker.round_the_ring import adapt_ring as __adapt__\n",
+    + "from autograder.worker.adapters.round_the_ring import adapt_ring as __adapt__\n",
     shares=SHARES,
 )

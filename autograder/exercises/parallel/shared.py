@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 
 from autograder.exercise import Arguments, Case, Output, Outputs, Problem
-from autograder.worker.averaging import loss_of, parameters_of
+from autograder.worker.adapters.averaging import loss_of, parameters_of
 
 PRELUDE = "import torch\nimport torch.distributed as dist\n"
 SHARES = {"correct": 0.7, "counts": 0.3, "speed": 0.0}

@@ -16,7 +16,7 @@ from autograder.exercise import (
     Value,
 )
 from autograder.exercises.profiling.shared import prelude
-from autograder.worker.practice import region_name
+from autograder.worker.adapters.practice import region_name
 
 _DEEPEST = 3
 _COLUMNS = ("calls", "total_ms", "own_ms")

@@ -1,7 +1,7 @@
 """What the exercises of chapter 3 share: a practice GPU, and what it is told.
 
-An answer measures a practice GPU, whose durations and allocations the oracle draws: the
-right number is known, and every known lie gives another. float32 results are
+An answer measures a practice GPU, whose durations and allocations the supervisor
+draws: the right number is known, and every known lie gives another. float32 results are
 differences of times in fp64, rounded once: a factor of 1 is twice what they need.
 """
 
@@ -25,7 +25,7 @@ def prelude(adapter: str) -> str:
     return (
         "import statistics\nfrom contextlib import contextmanager\n\n"
         "import torch\n\nimport kernelwright as kw\n"
-        f"from autograder.worker.practice import {adapter} as __adapt__\n"
+        f"from autograder.worker.adapters.practice import {adapter} as __adapt__\n"
     )
 
 

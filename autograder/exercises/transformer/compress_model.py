@@ -105,6 +105,6 @@ COMPRESS_MODEL = Exercise(
     onward="Which matrix of the chapter's model loses most? Compress one at a time, "
     "and look at the perplexity.",
     prelude=PRELUDE
-    + "from autograder.worker.compressed import adapt_compress as __adapt__\n",
+    + "from autograder.worker.adapters.compressed import adapt_compress as __adapt__\n",
     shares={"correct": 1.0, "counts": 0.0, "speed": 0.0},
 )

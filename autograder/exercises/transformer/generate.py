@@ -22,7 +22,7 @@ from autograder.exercise import (
     Value,
 )
 from autograder.exercises.transformer.wide import PRELUDE, normal
-from autograder.worker.decoding import COUNT, CountingModel
+from autograder.worker.adapters.decoding import COUNT, CountingModel
 
 D, VOCABULARY = 8, 50
 
@@ -130,6 +130,6 @@ GENERATE = Exercise(
     onward="Let a second, cheaper model guess four tokens, and check them in one call.",
     repeats=("prompt",),
     prelude=PRELUDE
-    + "from autograder.worker.decoding import adapt_generate as __adapt__\n",
+    + "from autograder.worker.adapters.decoding import adapt_generate as __adapt__\n",
     shares={"correct": 0.75, "counts": 0.25, "speed": 0.0},
 )

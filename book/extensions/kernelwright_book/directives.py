@@ -13,9 +13,9 @@ from sphinx.directives.patches import Figure as SphinxFigure
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from autograder.authoring import box, results
-from autograder.authoring.regions import RegionError, read_region
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
+from autograder.regions import RegionError, read_region
 from kernelwright.draw.bars import Bar, bars
 
 

@@ -18,7 +18,7 @@ from sphinx.errors import SphinxError
 
 from autograder.authoring.chapters import Cell, Chapter, parse_chapter
 from autograder.authoring.notebooks import default_edition, with_stubs
-from autograder.authoring.regions import cell_source
+from autograder.regions import cell_source
 from kernelwright.cache import digest
 
 # An executed chapter is stale when anything changes that its cells may import or read.

@@ -16,7 +16,7 @@ from autograder.authoring.chapters import (
     stub_in_chapter,
     with_cells_replaced,
 )
-from autograder.authoring.regions import ROOT
+from autograder.regions import ROOT
 from tests.autograder.authoring.course import CHAPTER, exercises, lay_out
 
 HEAD = "---\njupytext: {}\n---\n"

@@ -10,10 +10,10 @@ import pytest
 from autograder.authoring import mistakes as module
 from autograder.authoring.gated import otherwise
 from autograder.authoring.mistakes import Mistake, MistakeError, mistakes, record_of
-from autograder.authoring.regions import cell_source
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
-from autograder.results import Gate, Result
+from autograder.judge.results import Gate, Result
+from autograder.regions import cell_source
 
 EXERCISE = all_exercises()["copy_coalesced"]
 RIGHT = "%%cuda\n// exercise: copy_coalesced\na = 1;\nb = 1;\nreturn a + b;\n"

@@ -13,9 +13,9 @@ from autograder.authoring.mutants import Mutant, equivalent, mutants
 from autograder.authoring.mutate_cuda import cuda_edits
 from autograder.authoring.mutate_python import python_edits
 from autograder.authoring.mutation import drawn, judge_mutants, report
-from autograder.authoring.regions import ROOT, cell_source
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
+from autograder.regions import ROOT, cell_source
 
 EXERCISES = all_exercises()
 ADD_ONE = EXERCISES["add_one"]

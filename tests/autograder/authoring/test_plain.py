@@ -12,8 +12,8 @@ from autograder.authoring.box import as_markdown
 from autograder.authoring.chapters import ChapterError, read_chapter
 from autograder.authoring.notebooks import default_edition
 from autograder.authoring.plain import Setting, plain
-from autograder.authoring.regions import ROOT
 from autograder.authoring.results import parse_columns, table
+from autograder.regions import ROOT
 from tests.autograder.authoring.course import exercises, lay_out
 
 

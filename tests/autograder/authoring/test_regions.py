@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from autograder.authoring.regions import (
+from autograder.exercises import all_exercises
+from autograder.regions import (
     ROOT,
     RegionError,
     cell_source,
     parse_regions,
     read_region,
 )
-from autograder.exercises import all_exercises
 
 CU = Path("a.cu")
 PY = Path("a.py")

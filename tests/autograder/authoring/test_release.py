@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from autograder.authoring.notebooks import Edition, default_edition
-from autograder.authoring.regions import ROOT, cell_source
 from autograder.authoring.release import (
     ReleaseError,
     release,
     without_answers,
 )
 from autograder.exercises import all_exercises
+from autograder.regions import ROOT, cell_source
 from tests.autograder.authoring.course import lay_out
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from autograder.authoring.regions import ROOT
 from autograder.authoring.scaffold import (
     PROMPT,
     TEMPLATE,
     ScaffoldError,
     new_chapter,
 )
+from autograder.regions import ROOT
 
 # As long as they may be: no line of what is made may be too long then.
 STEM, TITLE = (

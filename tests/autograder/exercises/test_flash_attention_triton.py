@@ -15,7 +15,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     seen_causally,
     spread,
 )
-from autograder.oracle import draw, given, is_right
+from autograder.judge.values import draw, given, is_right
 
 TILE = 64
 BY_ID = {exercise.id: exercise for exercise in EXERCISES}

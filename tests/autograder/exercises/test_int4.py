@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from edited import graded
 
-from autograder.authoring.regions import cell_source
 from autograder.exercise import Exercise
 from autograder.exercises.int4 import EXERCISES
-from autograder.judge import Judge
+from autograder.judge.judge import Judge
+from autograder.regions import cell_source
 
 BY_ID = {exercise.id: exercise for exercise in EXERCISES}
 GEMV, GEMM, FILE = (BY_ID[n] for n in ("int4_gemv", "int4_gemm", "mmap_weights"))

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import kernelwright as kw
-from autograder.authoring.regions import read_region
 from autograder.exercise import Case, Exercise
 from autograder.exercises.layernorm import EXERCISES
-from autograder.oracle import draw, given, is_right
+from autograder.judge.values import draw, given, is_right
+from autograder.regions import read_region
 from autograder.totals import ideal_of
 
 ROOT = Path(__file__).resolve().parents[3]

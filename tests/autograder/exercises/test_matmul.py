@@ -8,7 +8,7 @@ import torch
 from autograder.exercise import Case, Exercise
 from autograder.exercises.matmul import EXERCISES
 from autograder.exercises.matmul.shared import operands, shape_case
-from autograder.oracle import draw, given, is_right
+from autograder.judge.values import draw, given, is_right
 from autograder.totals import ideal_of
 
 MATMUL_FAST = next(e for e in EXERCISES if e.id == "matmul_fast")

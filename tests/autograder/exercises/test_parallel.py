@@ -9,9 +9,9 @@ import pytest
 import torch
 from edited import graded
 
-from autograder.authoring.regions import cell_source
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
+from autograder.judge.judge import Judge
+from autograder.regions import cell_source
 from autograder.worker.in_flight import _Sum
 
 EXERCISES = all_exercises()

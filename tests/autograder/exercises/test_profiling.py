@@ -10,9 +10,9 @@ import torch
 from autograder.exercise import Exercise
 from autograder.exercises.profiling import EXERCISES
 from autograder.exercises.profiling.profiler import paths_of
-from autograder.oracle import draw, given
+from autograder.judge.values import draw, given
+from autograder.worker.adapters.practice import adapt_profiler
 from autograder.worker.entry import WrongReturn
-from autograder.worker.practice import adapt_profiler
 from kernelwright.measure.practice import PracticeGPU
 from solutions import profiling as solved
 
@@ -56,7 +56,7 @@ def test_what_a_profiler_returns_is_named_when_it_does_not_fit() -> None:
 
 def test_the_numbers_that_the_chapter_quotes() -> None:
     """The chapter says 6.56 of the stub; on a practice GPU that is no measurement."""
-    from autograder.authoring.regions import cell_source
+    from autograder.regions import cell_source
 
     exercise = EXERCISES[-1]
     namespace: dict[str, Any] = {}

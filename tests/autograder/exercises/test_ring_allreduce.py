@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from edited import graded
 
-from autograder.authoring.regions import cell_source
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
+from autograder.judge.judge import Judge
+from autograder.regions import cell_source
 
 EXERCISES = all_exercises()
 STEP, RING = EXERCISES["ring_step"], EXERCISES["ring_all_reduce"]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from autograder.authoring.regions import cell_source
 from autograder.exercise import Arguments, Case, Exercise, Outputs
 from autograder.exercises.softmax import EXERCISES
-from autograder.judge import Judge
-from autograder.oracle import draw, given, is_right
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.judge.values import draw, given, is_right
+from autograder.regions import cell_source
+from autograder.submission.submitted import Cells
 
 ONLINE_UPDATE = next(e for e in EXERCISES if e.id == "online_update")
 ROWS = [exercise for exercise in EXERCISES if exercise is not ONLINE_UPDATE]

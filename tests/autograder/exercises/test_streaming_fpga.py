@@ -10,7 +10,7 @@ from edited import graded
 pytest.importorskip("amaranth")
 
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
+from autograder.judge.judge import Judge
 
 MAC = all_exercises()["streaming_mac"]
 UNIT = all_exercises()["max_rescale_unit"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edited import graded
 
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
+from autograder.judge.judge import Judge
 
 
 def test_another_stage_is_told_what_must_agree(judge: Judge) -> None:

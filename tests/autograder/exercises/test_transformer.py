@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from autograder.authoring.regions import cell_source
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
-from autograder.results import Result
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.judge.results import Result
+from autograder.regions import cell_source
+from autograder.submission.submitted import Cells
 
 EXERCISES = all_exercises()
 GENERATE = EXERCISES["generate"]

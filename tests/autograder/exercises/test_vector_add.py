@@ -7,7 +7,7 @@ import torch
 
 from autograder.exercise import Case, Exercise
 from autograder.exercises.vector_add import EXERCISES
-from autograder.oracle import draw, given, is_right
+from autograder.judge.values import draw, given, is_right
 
 BY_ID = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.id)
 

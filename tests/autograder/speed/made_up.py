@@ -1,11 +1,11 @@
-"""A court with a made-up clock: turns take what a test says they take."""
+"""A supervisor with a made-up clock: turns take what a test says they take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from autograder.speed.rounds import CALM_TURNS, SETTLING_TURNS, LearnerTurn
+from autograder.judge.speed.rounds import CALM_TURNS, SETTLING_TURNS, LearnerTurn
 
 Seconds = Callable[[int], float]
 
@@ -14,7 +14,7 @@ SETTLED = SETTLING_TURNS + CALM_TURNS
 
 
 @dataclass
-class MadeUpCourt:
+class MadeUpSupervisor:
     """Answers each turn with a number, and moves its clock on by it.
 
     Args:

@@ -1,4 +1,4 @@
-"""From a hearing to a verdict: bands, doubt, flags, and what is not believed."""
+"""From a trial to a verdict: bands, doubt, flags, and what is not believed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import random
 from dataclasses import replace
 
 import pytest
-from made_up import SETTLED, MadeUpCourt
+from made_up import SETTLED, MadeUpSupervisor
 
 from autograder.exercise import Case, Speed
-from autograder.speed.bands import against_copy, band_of, bands_for, straddles
-from autograder.speed.decide import Facts, decide
-from autograder.speed.rounds import hear
-from autograder.speed.trusted import operations, peak_tflops
-from autograder.speed.verdict import SHARES, not_measured
+from autograder.judge.speed.bands import against_copy, band_of, bands_for, straddles
+from autograder.judge.speed.decide import Facts, decide
+from autograder.judge.speed.gpu_process import operations, peak_tflops
+from autograder.judge.speed.rounds import run_trial
+from autograder.judge.speed.verdict import SHARES, not_measured
 from kernelwright.measure.datasheet import find_sheet
 
 BANDS = {"bronze": 0.5, "silver": 0.75, "gold": 0.9}
@@ -29,11 +29,13 @@ FACTS = Facts(
 )
 
 
-def verdict(ratio, facts=FACTS, bands=BANDS, **court):
-    hearing = hear(
-        MadeUpCourt(learner_s=lambda turn: 0.010 / ratio, **court), bands, budget_s=2
+def verdict(ratio, facts=FACTS, bands=BANDS, **supervisor):
+    trial = run_trial(
+        MadeUpSupervisor(learner_s=lambda turn: 0.010 / ratio, **supervisor),
+        bands,
+        budget_s=2,
     )
-    return decide(hearing, facts, bands)
+    return decide(trial, facts, bands)
 
 
 @pytest.mark.parametrize(
@@ -64,10 +66,12 @@ def test_the_sentence_names_the_next_band():
 
 def test_an_interval_across_a_band_gets_the_benefit_of_the_doubt():
     draw = random.Random(5)
-    court = MadeUpCourt(
+    supervisor = MadeUpSupervisor(
         learner_s=lambda turn: 0.010 / (0.895 * draw.uniform(0.97, 1.03))
     )
-    found = decide(hear(court, BANDS, budget_s=0.3, extended_s=0.6), FACTS, BANDS)
+    found = decide(
+        run_trial(supervisor, BANDS, budget_s=0.3, extended_s=0.6), FACTS, BANDS
+    )
     assert found.low < 0.9 < found.high
     assert found.band == "gold"
     assert any("benefit of the doubt" in flag for flag in found.flags)
@@ -132,8 +136,10 @@ def test_without_a_data_sheet_operations_have_no_peak():
 def test_noise_alone_is_not_called_impossible():
     # The median is over the limit, the slow end of the interval is not.
     draw = random.Random(1)
-    court = MadeUpCourt(learner_s=lambda turn: 0.010 / draw.uniform(0.9, 1.32))
-    found = decide(hear(court, BANDS, budget_s=0.4), FACTS, BANDS)
+    supervisor = MadeUpSupervisor(
+        learner_s=lambda turn: 0.010 / draw.uniform(0.9, 1.32)
+    )
+    found = decide(run_trial(supervisor, BANDS, budget_s=0.4), FACTS, BANDS)
     assert found.status == "passed"
 
 
@@ -161,9 +167,9 @@ def test_noise_from_elsewhere_is_not_the_learners_fault():
 
 
 def test_noise_that_comes_with_the_process_is_the_learners():
-    court = MadeUpCourt()
-    court.peer_s = lambda turn: 0.0106 if court.alive and turn % 2 else 0.010
-    found = decide(hear(court, BANDS, budget_s=2), FACTS, BANDS)
+    supervisor = MadeUpSupervisor()
+    supervisor.peer_s = lambda turn: 0.0106 if supervisor.alive and turn % 2 else 0.010
+    found = decide(run_trial(supervisor, BANDS, budget_s=2), FACTS, BANDS)
     assert found.status == "failed"
 
 

@@ -15,8 +15,8 @@ from autograder.exercise import (
     Tolerance,
 )
 from autograder.exercises import all_exercises
-from autograder.speed.draws import Draws, seed_for
-from autograder.speed.layout import lay_out, scalars_of
+from autograder.judge.speed.draws import Draws, seed_for
+from autograder.judge.speed.layout import lay_out, scalars_of
 from autograder.worker.places import Layout, read_scalar
 
 N = 1000

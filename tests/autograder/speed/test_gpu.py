@@ -1,4 +1,4 @@
-"""Real hearings on a real GPU: honest answers get their band, cheaters get nothing."""
+"""Real trials on a real GPU: honest answers get their band, cheaters get nothing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from autograder.authoring.regions import cell_source
 from autograder.exercises import all_exercises
+from autograder.judge.speed import SpeedVerdict, judge_speed
+from autograder.judge.trial import Cell
 from autograder.languages import code_of, language_of
-from autograder.speed import SpeedVerdict, judge_speed
-from autograder.trial import Cell
-from autograder.workers import ForkServer
+from autograder.regions import cell_source
+from autograder.supervisor.workers import ForkServer
 
 pytestmark = pytest.mark.gpu
 

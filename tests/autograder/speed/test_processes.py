@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from autograder.speed.channel import Channel, Gone, Late
-from autograder.speed.processes import TrustedProcess, descendants, held_still
-from autograder.speed.stand import NoRoom, calls_in_turn
+from autograder.judge.speed.channel import Channel, Gone, Late
+from autograder.judge.speed.processes import TrustedProcess, descendants, held_still
+from autograder.judge.speed.workload import NoRoom, calls_in_turn
 from autograder.worker.wire import read_message, write_message
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autograder.exercise import Output, Problem
-from autograder.speed.returned import Segments, WrongOutputs, find_outputs
+from autograder.judge.speed.returned import Segments, WrongOutputs, find_outputs
 
 PROBLEM = Problem({}, {"out": Output((4, 2), torch.float32)})
 HANDLES = [bytes([i]) * 64 for i in range(3)]

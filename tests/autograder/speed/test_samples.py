@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from autograder.exercise import Case, Tolerance
-from autograder.oracle import is_right
-from autograder.speed.samples import PROBES, Made, _offsets, probes, wrong_places
+from autograder.judge.speed.samples import PROBES, Made, _offsets, probes, wrong_places
+from autograder.judge.values import is_right
 from autograder.worker.places import contiguous_strides
 
 CASE = Case("n", {"n": 1})
@@ -80,7 +80,7 @@ def test_wrong_places(got, want, wrong):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_it_is_the_oracles_own_rule(dtype):
+def test_it_is_the_judges_own_rule(dtype):
     draw = torch.Generator().manual_seed(4)
     want = torch.randn(5000, generator=draw, dtype=torch.float64) * 300
     want[::97], want[1::97] = math.inf, math.nan

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autograder.authoring.regions import cell_source
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
-from autograder.judge import Judge
-from autograder.submission import Cells
+from autograder.judge.judge import Judge
+from autograder.regions import cell_source
+from autograder.submission.submitted import Cells
 
 
 def graded(judge: Judge, exercise: Exercise, *edits: tuple[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autograder.results import Result
+from autograder.judge.results import Result
 
 GradeBoth = Callable[..., Result]
 

@@ -21,10 +21,10 @@ from autograder.exercise import (
     Speed,
     Tolerance,
 )
-from autograder.judge import Judge
-from autograder.oracle import cases_of, draw, given, judge
-from autograder.prints import Places, Print, Prints, path_of
-from autograder.trial import Deadlines
+from autograder.judge.judge import Judge
+from autograder.judge.prints import Places, Print, Prints, path_of
+from autograder.judge.trial import Deadlines
+from autograder.judge.values import cases_of, draw, given, judge
 from autograder.worker.tensors import to_bytes
 
 SHORT = Deadlines(prepare=20.0, case=3.0, kernel=1.5, all=20.0)

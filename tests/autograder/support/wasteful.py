@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import textwrap
 
-from autograder.authoring.regions import cell_source
 from autograder.exercise import Exercise
+from autograder.regions import cell_source
 
 _KERNEL = re.compile(
     r"__global__\s+void(?:\s+__launch_bounds__\([^)]*\))?\s+(\w+)\(([^)]*)\)\s*\{"

@@ -1,0 +1,1 @@
+"""A class: many submissions, judged in turn and resumed where they ended."""

@@ -1,0 +1,1 @@
+"""The gates in their order, and what each rests on: values, traces, counts, speed."""

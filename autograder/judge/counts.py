@@ -1,0 +1,250 @@
+"""The gate *counts*: does an answer move what it should, as a trace counted it?
+
+Totals of the whole launch decide, beside the least that the work needs. What a request
+costs, and who does the same as others, explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from autograder.exercise import Count, Problem
+from autograder.judge.results import Gate
+from autograder.judge.run import Run
+from autograder.judge.traces import Access, Trace
+from autograder.judge.values import cases_of, draw
+from autograder.totals import ideal_of, passes_of
+from kernelwright.emulator.operations import COUNTED
+from kernelwright.trace.report import Sharing
+
+_UNITS = {
+    "moved": "byte",
+    "bytes": "byte",
+    "requests": "request",
+    "wavefronts": "wavefront",
+    "writers": "writer",
+}
+# Of a warp's 32, on average: the last warp of a row may be half empty.
+_FEWEST_LANES = 16
+_TOLD = 3
+
+
+def check_counts(run: Run, trace: Trace | None) -> Gate:
+    """Hold a trace to each figure that an exercise declares."""
+    if trace is None:
+        return Gate("counts", "not checked", "there is no trace to count in")
+    cases = list(cases_of(run.exercise, run.seed, public=True))
+    case, purpose = cases[run.exercise.counted]
+    problem = draw(run.exercise, case, run.seed, purpose)
+    rows: list[dict[str, Any]] = []
+    bad: dict[tuple[str, str], str] = {}
+    for count in run.exercise.counts:
+        if count.metric == "requests" and problem.launch is None:
+            # A program is not a warp: what one asks for at once is nobody's request.
+            continue
+        row = _row(count, problem, trace)
+        rows.append(row)
+        if not row["fine"]:
+            kind = (count.space, count.op) if count.space else (count.metric, "")
+            # That more requests bring more bytes needs no second word.
+            if count.metric == "writers" or kind not in bad:
+                said = _missed(count, row, problem, trace)
+                bad[kind] = f"{bad[kind]} {said}" if kind in bad else said
+    detail = {"counts": rows, **figures(trace)}
+    if bad:
+        detail["marked"] = sorted({r["line"] for r in rows if not r["fine"]} - {0})
+        return Gate("counts", "failed", " ".join(bad.values()), detail)
+    told = [count_words(row) for row in rows if row["metric"] != "requests"]
+    return Gate("counts", "passed", ", ".join(told), detail)
+
+
+def _row(count: Count, problem: Problem, trace: Trace) -> dict[str, Any]:
+    """Put what was counted beside what it is held to."""
+    got = trace.total(count.metric, count.space, count.op)
+    ideal = ideal_of(count, problem)
+    at_most = None if count.times is None else count.times * ideal
+    # Shared memory may be avoided, where it is not asked for; what nobody saw move in
+    # global memory was hidden from the trace.
+    fine = count.space == "shared" and count.at_least is None
+    if got is not None:
+        enough = count.at_least is None or got >= count.at_least
+        fine = enough and (at_most is None or got <= at_most)
+    return {
+        "metric": count.metric,
+        "space": count.space,
+        "op": count.op,
+        "got": got,
+        "ideal": ideal,
+        "at_most": at_most,
+        "at_least": count.at_least,
+        "fine": fine,
+        "line": trace.worst(count.metric, count.space, count.op),
+    }
+
+
+def count_words(row: dict[str, Any]) -> str:
+    """Say one figure beside its ideal: ``global loads: 4,064 bytes (ideal 4,064)``."""
+    subject = f"{row['space']} {row['op']}s"
+    if row["got"] is None:
+        return f"no {subject}"
+    got = row["got"]
+    beside = f"(ideal {_number(row['ideal'])})"
+    if row["at_least"] is not None:
+        beside = f"(wanted {_number(row['at_least'])} or more)"
+    if row["metric"] == "writers":
+        return f"{_many(got, 'writers')} an element {beside}"
+    if not row["space"] and row["metric"] not in COUNTED:
+        return f"{_number(got)} {row['metric']} {beside}"
+    if row["metric"] in COUNTED:
+        return f"{row['metric']} a block: {_number(got)} {beside}"
+    return f"{subject}: {_many(got, row['metric'])} {beside}"
+
+
+def _missed(count: Count, row: dict[str, Any], problem: Problem, trace: Trace) -> str:
+    """Say what is too much, or too little, and where it comes from."""
+    what, got = f"{count.space} {count.op}s", row["got"]
+    if got is None and count.space == "shared":
+        return f"The trace saw no {what}: the values are to pass through shared memory."
+    if got is None and not count.space:
+        return f"Nobody counted its {count.metric}."
+    if got is None:
+        return f"The trace saw no {what}, and without any the output cannot be made."
+    if count.metric == "writers":
+        return _several_writers(problem, trace)
+    if count.metric in COUNTED:
+        did = COUNTED[count.metric].sentence.format(_number(got))
+        beside = "" if row["at_least"] else f"; the ideal is {_number(row['ideal'])}"
+        return f"{did}{beside}{_bound(row)}."
+    if not count.space:
+        told = f"It takes {_number(got)} {count.metric}"
+        return f"{told}; the ideal is {_number(row['ideal'])}{_bound(row)}."
+    where = f"line {row['line']}: " if row["line"] else ""
+    factor = got / row["ideal"] if row["ideal"] else 0
+    times = f", {factor:.3g} times the ideal" if factor > 1 else "; the ideal is"
+    why = "".join(_why(count, problem, trace))
+    return (
+        f"{where}the {what} take {_many(got, count.metric)} in all{times} "
+        f"{_number(row['ideal'])}{_bound(row)}{why}."
+    )
+
+
+def _bound(row: dict[str, Any]) -> str:
+    """Say which figures earn the points, where the ideal is not all that does."""
+    if row["at_least"] is not None:
+        return f", and at least {_number(row['at_least'])} earn the points"
+    if row["at_most"] > row["ideal"]:
+        return f" (at most {_number(row['at_most'])} earn the points)"
+    return ""
+
+
+def _why(count: Count, problem: Problem, trace: Trace) -> Iterator[str]:
+    """Say where it comes from: work done several times, or requests that cost more."""
+    if count.space == "global":
+        told = _done_by_all(count, problem, trace)
+        if told:
+            yield f": {told}"
+            return
+    chosen = trace.chosen(count.space, count.op)
+    requests = sum(access.requests for access in chosen)
+    lanes = sum(access.lanes * access.requests for access in chosen) / requests
+    unit = "wavefronts" if count.space == "shared" else "sectors"
+    cost = sum(getattr(access, unit) for access in chosen) / requests
+    ideal = sum(getattr(a, f"ideal_{unit}") * a.requests for a in chosen) / requests
+    if cost > 1.2 * ideal and count.metric != "bytes":
+        yield f": {_each(cost, unit)} per request, where {_number(ideal)} would do"
+    elif count.metric == "moved":
+        least = ideal_of(replace(count, metric="bytes"), problem)
+        asked = sum(access.bytes for access in chosen)
+        if least and asked >= 1.5 * least:
+            often = _number(asked / least)
+            yield f": elements are asked for {often} times as often as need be"
+    if 0 < lanes < _FEWEST_LANES:
+        yield (
+            f": on average {_each(lanes, 'active lanes')} per request. Let all 32 "
+            "lanes of a warp take part, each with an element of its own"
+        )
+
+
+def _done_by_all(count: Count, problem: Problem, trace: Trace) -> str:
+    """Say who goes over all of a buffer, where these are more than it needs."""
+    found: dict[str, list[str]] = {}
+    chosen = trace.chosen(count.space, count.op)
+    for s in trace.sharing:
+        asked = sum(access.bytes for access in chosen if access.buffer == s.buffer)
+        # What is small explains little.
+        if s.op != count.op or 4 * asked < sum(access.bytes for access in chosen):
+            continue
+        wanted = max(1, _passes(count, s, problem))
+        if max(s.threads, s.blocks) <= wanted:
+            continue
+        who = f"each of {_who(s.threads, s.blocks, problem)}"
+        found.setdefault(who, []).append(f"all {s.elements:,} elements of {s.buffer}")
+    does = "writes" if count.op == "store" else "reads"
+    return "; ".join(f"{who} {does} {' and '.join(w)}" for who, w in found.items())
+
+
+def _passes(count: Count, sharing: Sharing, problem: Problem) -> float:
+    """Return how often a buffer is to be gone over."""
+    names = list(problem.arguments)
+    if problem.launch is not None and sharing.position < len(names):
+        return passes_of(count, names[sharing.position])
+    # A Triton kernel's parameters are its author's own.
+    many = count.passes if isinstance(count.passes, Mapping) else {"": count.passes}
+    return max(many.values(), default=1)
+
+
+def _several_writers(problem: Problem, trace: Trace) -> str:
+    """Say who stores the same elements."""
+    said = []
+    for s in trace.overwritten[:_TOLD]:
+        where = f"line {s.line}: " if s.line else ""
+        who = _who(s.index_threads, s.index_blocks, problem)
+        said.append(f"{where}each of {who} writes {s.buffer}[{s.index}].")
+    return f"{' '.join(said)} Let one alone store each element."
+
+
+def _who(threads: int, blocks: int, problem: Problem) -> str:
+    """Name those that do the same: threads of one block, or blocks, or both."""
+    triton = problem.launch is None
+    if threads > blocks > 1:
+        return f"{threads:,} threads of {blocks:,} blocks"
+    if blocks > 1:
+        return f"{blocks:,} {'programs' if triton else 'blocks'}"
+    return f"{threads:,} {'lanes of a program' if triton else 'threads'}"
+
+
+def figures(trace: Trace) -> dict[str, Any]:
+    """Return what each line of the source did, for the margin beside it."""
+    lines: dict[str, list[str]] = {}
+    for a in trace.accesses:
+        cost, ideal = _line_cost(a)
+        words = f"{a.op} {a.buffer or a.space}: {cost}"
+        if ideal:
+            words += f" (ideal {_number(ideal)})"
+        lines.setdefault(str(a.line), []).append(words)
+    return {"figures": {line: words[:8] for line, words in lines.items()}}
+
+
+def _line_cost(a: Access) -> tuple[str, float]:
+    requests = max(1, a.requests)
+    if a.space == "global" and a.sectors:
+        return f"{_each(a.sectors / requests, 'sectors')} per request", a.ideal_sectors
+    if a.space == "shared" and a.wavefronts:
+        each = _each(a.wavefronts / requests, "wavefronts")
+        return f"{each} per request", a.ideal_wavefronts
+    return f"{a.bytes:,} bytes", 0.0
+
+
+def _many(value: float, metric: str) -> str:
+    return _each(value, f"{_UNITS[metric]}s")
+
+
+def _each(value: float, units: str) -> str:
+    """Say how many, with the unit in its number: 1 sector, 4 sectors."""
+    return f"{_number(value)} {units.removesuffix('s') if value == 1 else units}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"

@@ -1,0 +1,1 @@
+"""What a notebook's reader calls, and what it shows."""

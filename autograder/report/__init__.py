@@ -1,0 +1,1 @@
+"""A grade as table, page and Gradescope's file."""

@@ -1,0 +1,1 @@
+"""What was handed in: notebooks and cells, and the slips that people make."""

@@ -1,0 +1,1 @@
+"""How workers are started, confined and spoken to; no learner's line runs here."""

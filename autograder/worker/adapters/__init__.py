@@ -1,0 +1,1 @@
+"""What stands around the answers of one chapter: it calls them, and is no judge."""
