@@ -24,8 +24,12 @@ def rung(folder: Path, stem: str, kernel: str = "") -> kw.cuda.Kernel:
 
 def detective(stem: str, exercise: str) -> Region:
     """Return a detective's kernel: broken, as the learner gets it, and mended."""
-    folder = ROOT / "autograder" / "answers" / stem
-    return read_region(folder / f"{exercise}.cu", exercise)
+    # Beside its declaration, or where it was before chapters had folders.
+    beside, older = (
+        ROOT / "autograder" / room / stem / f"{exercise}.cu"
+        for room in ("exercises", "answers")
+    )
+    return read_region(beside if beside.exists() else older, exercise)
 
 
 def detective_kernel(stem: str, exercise: str, *, solved: bool) -> kw.cuda.Kernel:

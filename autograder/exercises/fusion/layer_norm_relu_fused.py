@@ -21,7 +21,8 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
-from autograder.exercises._layernorm import (
+from autograder.exercises.fusion.shared import CONVERTED_INSIDE
+from autograder.exercises.layernorm.shared import (
     affine,
     draw_affine,
     draw_rows,
@@ -31,7 +32,6 @@ from autograder.exercises._layernorm import (
     rows_case,
     timed,
 )
-from autograder.exercises.fusion.shared import CONVERTED_INSIDE
 from autograder.totals import moves
 
 HALF = torch.float16

@@ -1,4 +1,4 @@
-"""Chapter 5: tolerances that hold what they promise, mistakes told apart."""
+"""Chapter 5: tolerances that hold what they promise, rows that are awkward."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from autograder.totals import ideal_of
 
 ROOT = Path(__file__).resolve().parents[3]
 BY_ID = {exercise.id: exercise for exercise in EXERCISES}
-each = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.id)
 # What normalises rows in one kernel: x in, out out.
 NORMS = [BY_ID[name] for name in ("layer_norm", "layer_norm_relu", "variance_cancels")]
 
@@ -114,31 +113,6 @@ def test_the_detective_is_right_near_zero_and_lost_far_from_it() -> None:
         elif case.sizes["columns"] > 1 and case.regime == "distinct":
             exact = exercise.reference(arguments)["out"]
             assert (out - exact).abs().max() < 1e-3
-
-
-@each
-def test_every_known_mistake_is_wrong_somewhere_and_like_no_other(
-    exercise: Exercise,
-) -> None:
-    shown: dict[str, set[tuple[str, bytes]]] = {}
-    for case in exercise.cases:
-        problem = draw(exercise, case, 1, "test")
-        arguments = given(problem)
-        for miss in exercise.near_misses:
-            outputs = {
-                name: value.to(problem.outputs[name].dtype)
-                for name, value in miss.output(arguments).items()
-            }
-            assert outputs.keys() == problem.outputs.keys()
-            if not all_right(exercise, case, arguments, outputs):
-                bits = b"".join(
-                    value.float().nan_to_num(1e30, 2e30, -2e30).numpy().tobytes()
-                    for value in outputs.values()
-                )
-                shown.setdefault(miss.name, set()).add((case.name, bits))
-    assert shown.keys() == {miss.name for miss in exercise.near_misses}
-    faces = [frozenset(seen) for seen in shown.values()]
-    assert len(set(faces)) == len(faces)
 
 
 @pytest.mark.parametrize("exercise", NORMS, ids=lambda e: e.id)

@@ -13,7 +13,6 @@ with h the normalised x. Any order of the sums keeps it, and 16-bit sums do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +20,6 @@ import torch
 from autograder.drawing import rounded, tensor
 from autograder.exercise import Arguments, Case, Launch, Outputs, Speed, Tolerance
 
-STEM = "layernorm"
 EPS = 1e-5
 WARP, THREADS = 32, 256
 
@@ -44,37 +42,6 @@ def rows_case(
     """Return a case of one shape, named as the learner reads it."""
     name = f"{rows:,} x {columns:,}, {_REGIMES[regime]}"
     return Case(name, {"rows": rows, "columns": columns}, regime, dtype)
-
-
-def drawn(low: int, high: int, generator: torch.Generator) -> int:
-    """Draw a size, ``low`` to ``high - 1``, on the generator's own device."""
-    return int(
-        torch.randint(low, high, (), generator=generator, device=generator.device)
-    )
-
-
-def hidden_rows(
-    most: int, step: int = 1, regimes: tuple[str, ...] = ("offset", "nan")
-) -> Callable[[torch.Generator], Iterator[Case]]:
-    """Return the function that draws shapes with up to ``most`` columns.
-
-    Args:
-        most: of columns.
-        step: what the columns are a multiple of.
-        regimes: beside ordinary values.
-    """
-
-    def hidden(generator: torch.Generator) -> Iterator[Case]:
-        for low, high, regime in (
-            (2, 8, "distinct"),
-            (33, 200, regimes[0]),
-            (most // 2, most, "distinct"),
-            (most // 8, most // 2, regimes[1]),
-        ):
-            columns = max(step, drawn(low, high, generator) // step * step)
-            yield rows_case(drawn(3, 12, generator), columns, regime)
-
-    return hidden
 
 
 def draw_rows(case: Case, generator: torch.Generator) -> torch.Tensor:
@@ -177,8 +144,8 @@ def norm_scale(arguments: Arguments) -> Outputs:
     scale = affine(p.rms * p.rstd + p.h.abs(), by).abs()
     if "bias" in arguments:
         scale = scale + tensor(arguments, "bias").double().abs()
-    # A row with a NaN has none. Its outputs are NaN, and nothing is compared, but by a
-    # known mistake that lets the NaN fall: then weights, which are near 1, are at hand.
+    # A row with a NaN has none. Its outputs are NaN, and nothing is compared but with
+    # a mistake that lets the NaN fall: then weights, which are near 1, are at hand.
     return {"out": scale.nan_to_num(1.0)}
 
 
@@ -187,20 +154,9 @@ NORM_TOLERANCE = Tolerance(
 )
 
 
-def mistaken(
-    output: Callable[[Parts, Arguments], torch.Tensor],
-) -> Callable[..., Outputs]:
-    """Return the mistake that writes ``output(parts, arguments)``."""
-
-    def made(arguments: Arguments) -> Outputs:
-        return {"out": output(parts(arguments), arguments)}
-
-    return made
-
-
-def scaled(rstd: Callable[[Parts], torch.Tensor]) -> Callable[[Arguments], Outputs]:
-    """Return the mistake that has another 1 / deviation."""
-    return mistaken(lambda p, arguments: affine((p.x - p.mean) * rstd(p), arguments))
+def norm(arguments: Arguments) -> Outputs:
+    """Return the layer norm of ``x``."""
+    return {"out": affine(parts(arguments).h, arguments)}
 
 
 def timed(rows: int, columns: int, itemsize: int, bands: dict[str, float]) -> Speed:
