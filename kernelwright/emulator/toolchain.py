@@ -109,6 +109,9 @@ TRACED_GCC_FLAGS = (
     "-fno-split-paths",
     # One copy of each stretch of code: where ways meet is a place, not several.
     "-freorder-blocks-algorithm=simple",
+    # An unrolled loop past the end of a thread's own array touches registers, or the
+    # stack, and no hook sees it. On a GPU it reads and overwrites who knows what.
+    "-Werror=array-bounds",
 )
 TRACED_CLANG_FLAGS = (
     "-fsanitize-coverage=bb,no-prune",

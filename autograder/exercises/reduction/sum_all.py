@@ -31,15 +31,20 @@ from autograder.totals import barriers, moves
 MOST_BLOCKS = 1056
 # So that a small case has several blocks: a block has four float4s a thread.
 PER_BLOCK = 16 * THREADS
-# A case of its own: more blocks than a block has threads, a float4 a thread.
+# Cases of their own: more blocks than a block has threads, a float4 a thread; and two
+# blocks whose threads go round several times with four float4s.
 MANY = range(266_243, 267_000)
 MANY_BLOCKS = 260
+FEW = 26_000
+FEW_BLOCKS = 2
 
 
 def _blocks(n: int) -> int:
     """Return the blocks that add n elements up; one at least."""
     if n in MANY:
         return MANY_BLOCKS
+    if n == FEW:
+        return FEW_BLOCKS
     return min(MOST_BLOCKS, max(1, -(-n // PER_BLOCK)))
 
 
@@ -93,6 +98,7 @@ SUM_ALL = Exercise(
         vector_case(1),
         vector_case(0),
         vector_case(5_000, "special"),
+        Case("n = 26,000, two blocks alone", {"n": FEW}),
     ),
     tolerance=Tolerance(FACTOR, length=lambda case: case.sizes["n"], scale=_scale),
     hints=(

@@ -10,7 +10,7 @@ import torch
 
 from kernelwright.emulator.shared_memory import BANKS, GAP, with_gaps
 from kernelwright.emulator.toolchain import find_compiler
-from kernelwright.errors import TraceProblem
+from kernelwright.errors import CompileError, TraceProblem
 from tests.golden.cases import KERNELS as GOLDEN
 
 TESTS = Path(__file__).parents[3]
@@ -258,6 +258,26 @@ def test_the_end_of_a_matrix_in_shared_memory_is_seen_and_its_rows_are_not(trace
     (problem,) = report.problems
     assert (problem.buffer, problem.count) == ("tile", 32)
     assert problem.index == 8 * 32 + problem.threads[0][0]
+
+
+@pytest.mark.parametrize("rounds", ["k < 9", "k <= 8"])
+def test_the_end_of_a_threads_own_array_is_seen_in_a_loop(trace, rounds):
+    if find_compiler().is_clang:
+        pytest.skip("clang++ says nothing of it")
+    source = f"""__global__ void k(const float* x, float* out, int n) {{
+    float sum = 0;
+    for (int i = threadIdx.x; i < n; i += 8 * 32) {{
+        float v[8];
+        for (int k = 0; k < 8; ++k) v[k] = i + 32 * k < n ? x[i + 32 * k] : 0;
+        for (int k = 0; {rounds}; ++k) sum += v[k] * v[k];
+    }}
+    out[threadIdx.x] = sum;
+}}"""
+    x, out = torch.ones(600), torch.zeros(32)
+    with pytest.raises(CompileError, match=r"line 6: array subscript 8 is above"):
+        trace(source, "k", 1, 32, x, out, 600)
+    within = source.replace(rounds, "k < 8")
+    trace(within, "k", 1, 32, x, out, 600).assert_clean()
 
 
 def test_shared_arrays_lie_apart_and_begin_in_bank_0(trace):
