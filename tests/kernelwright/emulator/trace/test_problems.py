@@ -280,6 +280,31 @@ def test_the_end_of_a_threads_own_array_is_seen_in_a_loop(trace, rounds):
     trace(within, "k", 1, 32, x, out, 600).assert_clean()
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float4 v = ((const float4*)x)[threadIdx.x];\n"
+        "    for (int i = 0; i < 4; ++i) sum += (&v.x)[i];",
+        "float v[4][4];\n"
+        "    for (int i = 0; i < 16; ++i) v[0][i] = x[threadIdx.x + i];\n"
+        "    for (int i = 0; i < 4; ++i) sum += ((float4*)v)[i].x;",
+        "__shared__ float tile[4][32];\n"
+        "    for (int i = 0; i < 4; ++i)\n"
+        "        tile[0][threadIdx.x + 32 * i] = x[threadIdx.x + 32 * i];\n"
+        "    __syncthreads();\n"
+        "    for (int i = 0; i < 4; ++i) sum += (&tile[0][0])[32 * i + threadIdx.x];",
+    ],
+    ids=["members", "rows_in_registers", "rows_in_shared_memory"],
+)
+def test_a_way_from_one_member_or_row_to_the_next_is_not_the_end(trace, body):
+    source = f"""__global__ void k(const float* x, float* out) {{
+    float sum = 0;
+    {body}
+    out[threadIdx.x] = sum;
+}}"""
+    trace(source, "k", 1, 32, torch.ones(1024), torch.zeros(32)).assert_clean()
+
+
 def test_shared_arrays_lie_apart_and_begin_in_bank_0(trace):
     assembly = """\t.section\t.rodata
 \t.zero\t4
