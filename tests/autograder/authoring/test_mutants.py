@@ -219,6 +219,7 @@ def test_results_come_in_the_order_of_the_answers() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # 60 mutants and the answers that they are of, side by side
 def test_a_sample_of_the_mutants_earns_no_full_points() -> None:
     """Another sample at each commit, of the exercises whose survivors are explained."""
     explained = [e for e in EXERCISES.values() if equivalent(e) is not None]
