@@ -12,7 +12,7 @@ from kernelwright.errors import ArgumentError
 Event = tuple[str, str, float, float]
 """What (``gradient`` or ``all-reduce``), its name, begin and end in seconds."""
 
-_WIDTH, _LEFT, _RIGHT = 620.0, 66.0, 610.0
+_WIDTH, _LEFT, _RIGHT = 492.0, 58.0, 484.0
 _LANE, _GAP, _TOP = 26.0, 16.0, 34.0
 _MOST_RANKS = 8
 
@@ -92,7 +92,8 @@ def _pictured(ranks: Sequence[Sequence[Event]]) -> Picture:
         parts.append(label)
         parts.append(_lanes(events, start, last, top))
     parts.append(_axis(last, height - 20))
-    drawn = Steps([Frame("".join(parts), "")], "", _WIDTH, height, "", "")
+    frames = [Frame("".join(parts), "")]
+    drawn = Steps(frames, "", _WIDTH, height, "", "", wide=False, narrow=True)
     return Picture(drawn, _words(ranks))
 
 
@@ -129,7 +130,7 @@ def _axis(last: float, y: float) -> str:
         f'<line x1="{_LEFT:g}" x2="{_RIGHT:g}" y1="{y:g}" y2="{y:g}" '
         f'stroke="{palette.LINE}"/>'
         + palette.text(_LEFT, y + 16, "0")
-        + palette.text(middle, y + 16, "time since backward began, ms",
+        + palette.text(middle, y + 16, "ms since backward began",
                        style="text-anchor: middle")
         + palette.text(_RIGHT, y + 16, f"{last * 1e3:.1f}", style="text-anchor: end")
     )  # fmt: skip
