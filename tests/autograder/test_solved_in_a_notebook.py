@@ -92,7 +92,7 @@ for name in solved:
         made = answer(*problem.arguments.values())
     made = made if isinstance(made, (tuple, list)) else [made]
     outputs = dict(zip(problem.outputs, map(to_bytes, made), strict=True))
-    verdict = judge(exercise, case, problem, outputs, {}, ())
+    verdict = judge(exercise, case, problem, outputs, {})
     assert verdict.right, f"{name}: {verdict}"
 """
 

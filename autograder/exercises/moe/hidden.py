@@ -66,6 +66,8 @@ def _products(generator: torch.Generator) -> Iterator[Case]:
             regime,
         )
     yield ragged_case(drawn(generator, 10, 14), 9, 20, 16)
+    # More experts than columns, or steps along inner: neither counts them.
+    yield ragged_case(drawn(generator, 10, 14), 90, 8, 5)
 
 
 def _capacities(generator: torch.Generator) -> Iterator[Case]:
