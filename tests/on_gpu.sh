@@ -93,7 +93,7 @@ field() { (steps && steps_of "$1") | awk -v name="$1" -v number="$2" '$1 == name
 # Set `run` to the command of a step.
 run_of() {
   local pytest=("$PYTHON" -m pytest -q "${pytest_options[@]}")
-  local speed=("${pytest[@]}" -vv --tb=short -m gpu tests/autograder/judge/speed)
+  local speed=("${pytest[@]}" -vv --tb=short -m gpu tests/autograder/speed)
   local solutions=tests/solutions
   local grade=(make --no-print-directory grade "PYTHON=$PYTHON" SUBMISSION=solutions)
   # Another Python, numpy, torch and Triton than where the course is written; -ra names
@@ -157,7 +157,7 @@ subprocess.run(["nvidia-smi", "--query-gpu=driver_version,clocks.sm,clocks.max.s
 # time may fail in company: only what fails alone as well is a failure. A cache of its
 # own, since what was measured in company was kept.
 in_company='
-run=("$@" --tb=short -m gpu --ignore=tests/autograder/judge/speed tests)
+run=("$@" --tb=short -m gpu --ignore=tests/autograder/speed tests)
 timeout --signal=INT 220 "${run[@]}" -p no:benchmark -n 12 --dist worksteal
 code=$?
 ((code == 1)) || exit $code
