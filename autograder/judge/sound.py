@@ -1,4 +1,4 @@
-"""Two gates that read a trace: *sound*, and *moves what it should*.
+"""The gate *sound*, and the trace that it and the counts read.
 
 A trace is made on the CPU, whatever the machine: the kernel runs on the public cases,
 all of whose shapes are small, with every access recorded.
