@@ -240,7 +240,6 @@ void Tracer::copy(uint64_t to, uint64_t from, unsigned size, unsigned valid,
 void Tracer::access(uint64_t address, unsigned width, unsigned extent, unsigned op,
                     uint64_t pc) {
     if (pending.active) settle();
-    if (noticing_count) take_notice(worker->current);
     const Scope reach = scope;
     scope = kDeviceScope;  // another thread may have its turn before this one is done
     if (pc - text_begin >= site_of.size()) return;
@@ -275,6 +274,8 @@ void Tracer::access(uint64_t address, unsigned width, unsigned extent, unsigned 
             offset = address - (trace->regions[place].low & ~3ull);
         }
     }
+    // What it does on its own stack may still be a part of its atomic, and comes before it.
+    if (noticing_count) take_notice(worker->current);
     if (wild) {
         report(problem(kOutOfBounds, address, width, op, pc, place));
         wounded = true;
