@@ -16,7 +16,6 @@ from solutions.flash_attention_triton.options import Causal, Options, read_optio
 from tests.gluon_machine import Descriptor, Machine, Pointer
 
 NAMES = ("dq", "dk", "dv")
-D = 128
 Size = tuple[int, int, int, int, int, Causal]
 """batch, heads, kv_heads, q_len, kv_len, causal"""
 
@@ -35,14 +34,15 @@ class Given:
     options: Options
 
 
-def given_for(size: Size, low: bool = False) -> Given:
+def given_for(size: Size, head_dim: int = 128, low: bool = False) -> Given:
     """Draw, and attend in float64; low: no logit is above -80."""
     batch, heads, kv_heads, q_len, kv_len, causal = size
     torch.manual_seed(q_len + kv_len)
-    q, grad = torch.randn(2, batch, heads, q_len, D)
-    k, v = torch.randn(2, batch, kv_heads, kv_len, D)
+    q, grad = torch.randn(2, batch, heads, q_len, head_dim)
+    k, v = torch.randn(2, batch, kv_heads, kv_len, head_dim)
     if low:
-        q, k = 3 + 0.1 * q, -3 + 0.1 * k
+        # A product of -9 a number of the head, divided by its root.
+        q, k = 3 + 0.1 * q, (-3 + 0.1 * k) * (128 / head_dim) ** 0.5
     options = read_options(
         q, k, v, mask=None, key_padding_mask=None, causal=causal, scale=None,
         window=None, dropout_p=0.0, seed=None,
@@ -68,9 +68,11 @@ class Emulated:
         return launch
 
 
-def _described(tensor: torch.Tensor, rows: int) -> Descriptor:
+def _described(
+    tensor: torch.Tensor, rows: int, columns: int | None = None
+) -> Descriptor:
     """Describe float32, which the TMA engine would need another layout for."""
-    return Descriptor(tensor, [1, 1, rows, D])
+    return Descriptor(tensor, [1, 1, rows, columns or tensor.shape[3]])
 
 
 def _stand_in(given: Any) -> Any:
@@ -81,7 +83,7 @@ def _stand_in(given: Any) -> Any:
 
 
 def emulated(
-    machine: Machine, given: Given, resident: int = 3
+    machine: Machine, given: Given, resident: int = 3, side: int = 16
 ) -> dict[str, torch.Tensor]:
     """Call ``backward_gluon``; return dq, dk, dv and the turns taken.
 
@@ -89,6 +91,7 @@ def emulated(
         machine: made of the kernel's module.
         given: of any size.
         resident: how many programs run at a time.
+        side: how many planes begin together.
     """
     g, kernel = given, Emulated(machine, resident)
     before = torch.are_deterministic_algorithms_enabled()
@@ -97,6 +100,7 @@ def emulated(
         with (
             patch.object(hopper_backward, "_backward_kernel", kernel),
             patch.object(hopper_backward.hopper, "described", _described),
+            patch.object(hopper_backward, "planes_beside", lambda *_: side),
         ):
             found = hopper_backward.backward_gluon(
                 g.grad, g.q, g.k, g.v, g.out, g.lse, g.options

@@ -123,12 +123,13 @@ class Descriptor:
     def __init__(self, data: torch.Tensor, block: Sequence[int]) -> None:
         self.data, self.dtype = data, data.dtype
         size = torch.Size(block).numel() * data.element_size()
-        self.block_type = types.SimpleNamespace(nbytes=size)
+        self.block_type = types.SimpleNamespace(nbytes=size, shape=list(block))
 
     def part(self, at: Sequence[Any], rows: int) -> torch.Tensor:
-        """Return the rows that are inside, of the last two axes."""
-        *outer, first, _ = (int(i) for i in at)
-        return self.data[tuple(outer)][first : first + rows]
+        """Return the rows that are inside, of the last two axes, and their columns."""
+        *outer, first, column = (int(i) for i in at)
+        columns = slice(column, column + self.block_type.shape[-1])
+        return self.data[tuple(outer)][first : first + rows, columns]
 
 
 def _store(to: Pointer, value: torch.Tensor, mask: torch.Tensor) -> None:
@@ -325,7 +326,7 @@ class Machine:
         assert "red.relaxed.gpu.global.add.v4.f32 [$8]" in text
         # The first pointer of each four; a thread's four are two columns of two rows.
         values, at = args[0].view(torch.float32), args[1].at
-        r, n = torch.arange(ROWS)[:, None], torch.arange(ROWS)[None, :]
+        r, n = torch.arange(ROWS)[:, None], torch.arange(values.shape[1])[None, :]
         place = torch.as_tensor(at) + n % 2 + 2 * (r // 8 % 2)
         with self.changed:
             args[1].data.index_add_(0, place.flatten(), torch.Tensor(values).flatten())

@@ -28,17 +28,26 @@ WORDS = {
 
 def variants() -> Iterator[dict[str, Any]]:
     """Name what a launch may choose: a group of 1 is known to the compiler."""
-    for grouped in (False, True):
-        for bounded in (False, True):
-            yield {"kind": "bf16", "bounded": bounded, "grouped": grouped}
-    yield {"kind": "fp16", "bounded": True, "grouped": False}
+    for head_dim in (128, 64):
+        for side in (16,) if head_dim == 64 else (1, 16):
+            known = {"head_dim": head_dim, "side": side}
+            for grouped in (False, True):
+                for bounded in (False, True):
+                    way = {"bounded": bounded, "grouped": grouped}
+                    yield {"kind": "bf16", **way, **known}
+        yield {"kind": "fp16", "bounded": True, "grouped": False, **known}
 
 
-def compiled(kind: str, bounded: bool, grouped: bool) -> triton.compiler.CompiledKernel:
+def compiled(
+    kind: str, bounded: bool, grouped: bool, head_dim: int, side: int
+) -> triton.compiler.CompiledKernel:
     """Compile a variant for Hopper."""
-    block = [1, 1, 64, 128]
-    layout = gl.NVMMASharedLayout.get_default_for(block, KINDS[kind])
-    known = {"BOUNDED": bounded, **({} if grouped else {"group": 1})}
+    known = {
+        "BOUNDED": bounded,
+        "D": head_dim,
+        "SIDE": side,
+        **({} if grouped else {"group": 1}),
+    }
     types = {}
     for name in _backward_kernel.arg_names:
         if name in known:
@@ -47,6 +56,8 @@ def compiled(kind: str, bounded: bool, grouped: bool) -> triton.compiler.Compile
             flat = gl.NVMMASharedLayout(0, 32, 2)
             types[name] = f"tensordesc<fp32[1, 128],{flat!r}>"
         elif name.endswith("_desc"):
+            block = [1, 1, 64, head_dim // 2 if name == "half_desc" else head_dim]
+            layout = gl.NVMMASharedLayout.get_default_for(block, KINDS[kind])
             types[name] = f"tensordesc<{kind}{block},{layout!r}>"
         elif name.endswith("_ptr"):
             types[name] = "*fp32" if name == "sum_ptr" else "*i32"
@@ -58,12 +69,14 @@ def compiled(kind: str, bounded: bool, grouped: bool) -> triton.compiler.Compile
     return for_hopper(GluonASTSource(_backward_kernel, types, constants, aligned))
 
 
-def counted(kernel: triton.compiler.CompiledKernel) -> dict[str, Any]:
+def counted(kernel: triton.compiler.CompiledKernel, head_dim: int) -> dict[str, Any]:
     """Count registers, memory, and instructions of the loops over tiles of queries."""
     code = disassembled(kernel)
+    products = {128: 32, 64: 24}[head_dim]  # wgmma of a step, 16 of its sum each
     steps = [
         loop for loop in map(count_words, loops(code.sass))
-        if (loop["wgmma"], loop["exponentials"], loop["adds"]) == (32, 32, 8)
+        if (loop["wgmma"], loop["exponentials"], loop["adds"])
+        == (products, 32, head_dim // 16)
     ]  # fmt: skip
     return {
         "registers": code.registers, "stack_bytes": code.stack_bytes,
@@ -85,7 +98,8 @@ def main() -> None:
     wanted = [int(number) for number in sys.argv[1:]]
     for number, variant in enumerate(variants()):
         if not wanted or number in wanted:
-            print(json.dumps({**variant, **counted(compiled(**variant))}), flush=True)
+            found = counted(compiled(**variant), variant["head_dim"])
+            print(json.dumps({**variant, **found}), flush=True)
 
 
 if __name__ == "__main__":

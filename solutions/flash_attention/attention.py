@@ -198,7 +198,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _gradient(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
     *tensors, mask, padding, drawn = ctx.saved_tensors
     options = ctx.options._replace(mask=mask, padding=padding)
-    found = attention_backward(grad.contiguous(), *tensors, *options, ctx.kernel, drawn)
+    if 0 in grad.stride():  # of a sum, say: TMA reads no expanded tensor
+        grad = grad.contiguous()
+    found = attention_backward(grad, *tensors, *options, ctx.kernel, drawn)
     return (*found, *[None] * (len(options) + 2))
 
 

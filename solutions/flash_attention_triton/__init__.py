@@ -161,9 +161,9 @@ def backward(
         window: likewise.
         dropout_p: likewise.
         seed: likewise; another seed drops others, and the gradient is wrong.
-        kernel: ``triton`` or ``gluon`` (Hopper; head_dim 128, 16 bits, full or causal
-            attention); the faster of those that can, when absent. Whichever forward
-            took. Their bits differ.
+        kernel: ``triton`` or ``gluon`` (Hopper; head_dim 64 or 128, 16 bits, full or
+            causal attention); the faster of those that can, when absent. Whichever
+            forward took. Their bits differ.
 
     Returns:
         dq, dk, dv, of the shape and dtype of q, k, v.

@@ -315,9 +315,11 @@ def out_of_reach(tensor: torch.Tensor) -> tuple[str, str] | None:
     return None
 
 
-def described(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
+def described(
+    tensor: torch.Tensor, rows: int, columns: int | None = None
+) -> TensorDescriptor:
     """Describe tiles of (batch, heads, length, head_dim) to the TMA engine."""
-    block = [1, 1, rows, tensor.shape[3]]
+    block = [1, 1, rows, columns or tensor.shape[3]]
     kind = gl.float16 if tensor.dtype == torch.float16 else gl.bfloat16
     layout = gl.NVMMASharedLayout.get_default_for(block, kind)
     return TensorDescriptor.from_tensor(tensor, block, layout)
