@@ -66,8 +66,12 @@ def linear_cross_entropy(
 @torch.library.custom_op("kernelwright::linear_cross_entropy", mutates_args=())
 def _loss(
     x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, rows: int, keep: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Compute both gradients on the way, if they are kept: backward only scales."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Compute both gradients on the way, if they are kept: backward only scales.
+
+    They are those of the losses' sum. Backward divides by their number when it scales:
+    that is one pass over both, and float16 would round a share of 1 / 4096 to nothing.
+    """
     wide = torch.promote_types(x.dtype, torch.float32)
     losses = torch.empty(len(x), dtype=wide, device=x.device)
     dx, dw = _slopes(x, weight, rows, keep)
@@ -81,29 +85,29 @@ def _loss(
                 torch.mm(logits.T, x, out=dw)
             else:
                 dw += logits.T @ x[part]
-    count = (targets >= 0).sum()
-    if keep:
-        dx /= count
-        dw /= count
-    return losses.sum() / count, dx, dw
+    count = (targets >= 0).sum().to(wide)
+    return losses.sum() / count, count, dx, dw
 
 
 @_loss.register_fake
 def _(
     x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, rows: int, keep: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     wide = torch.promote_types(x.dtype, torch.float32)
-    return x.new_empty((), dtype=wide), *_slopes(x, weight, rows, keep)
+    loss, count = (x.new_empty((), dtype=wide) for _ in range(2))
+    return loss, count, *_slopes(x, weight, rows, keep)
 
 
 def _slopes(
     x: torch.Tensor, weight: torch.Tensor, rows: int, keep: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Make room for both gradients; the weight's is added up if there are parts."""
-    wide = torch.promote_types(x.dtype, torch.float32)
-    added = x.dtype if len(x) <= rows else wide
     shapes = (x.shape, weight.shape) if keep else ((0,), (0,))
-    return x.new_empty(shapes[0]), weight.new_zeros(shapes[1], dtype=added)
+    dx = x.new_empty(shapes[0])
+    if 0 < len(x) <= rows:
+        return dx, weight.new_empty(shapes[1])
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return dx, weight.new_zeros(shapes[1], dtype=wide)
 
 
 def _keep_slopes(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -113,9 +117,9 @@ def _keep_slopes(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _gradient(ctx: Any, slope: torch.Tensor, *_: Any) -> tuple[Any, ...]:
-    dx, dw = ctx.saved_tensors
-    scaled = dx * slope.to(dx.dtype), (dw * slope).to(ctx.dtype)
-    return *scaled, None, None, None
+    count, dx, dw = ctx.saved_tensors
+    scale = slope / count
+    return dx * scale, (dw * scale).to(ctx.dtype), None, None, None
 
 
 _loss.register_autograd(_gradient, setup_context=_keep_slopes)

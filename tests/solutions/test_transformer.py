@@ -101,6 +101,24 @@ def test_losses_on_a_gpu_are_plain_torchs(
     assert apart(*runs, of) < off
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("operations", [Operations.ours(), Operations.plain()], ids=str)
+def test_a_graph_learns_what_steps_learn(operations: Operations) -> None:
+    config = Config(96, d_model=256, layers=2, heads=4, kv_heads=2, d_ff=512)
+    told = {"steps": 60, "batch": 4, "length": 24}
+    called, replayed = (
+        train(model(operations, config, device="cuda"), text(), graph=graph, **told)
+        for graph in (False, None)
+    )
+    assert replayed[-1] < 0.9 * replayed[0]
+    assert replayed == pytest.approx(called, rel=1e-5)
+
+
+def test_what_cannot_be_captured_is_said() -> None:
+    with pytest.raises(ValueError, match="no graph can be captured: the model is on"):
+        train(model(), text(), steps=1, batch=1, length=24, graph=True)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_each_operation_can_be_exchanged(name: str) -> None:
     tokens = text(20).view(2, 10)
