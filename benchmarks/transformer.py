@@ -6,9 +6,11 @@
 
 A training step is forward, backward, clipping and AdamW, of one model with one batch;
 its peers take every operation from torch, with scaled_dot_product_attention, eager or
-compiled, and the same optimizer. ``swap_…`` exchanges one operation of the eager peer
-for ours. Memory is all that torch holds at the step's peak, weights and moments among
-it. A layer's *standard form* is what the fourth of the systems that the course measures
+compiled, and the same optimizer. ``…_graph`` is a step replayed as one CUDA graph, as
+``train`` does it; ``swap_…`` exchanges one operation of the eager peer for ours. Memory
+is all that torch holds at the step's peak, weights and moments among it.
+
+A layer's *standard form* is what the fourth of the systems that the course measures
 itself by compares with: attention with its matrix of scores, and every norm and
 activation as its formula's operations, eager. Generation is one token after 2,047: a
 CUDA graph each, and the peer's pass compiled before it is captured. Bytes are those of
@@ -20,7 +22,8 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,11 +44,11 @@ from solutions.transformer import (
     weight_bytes,
 )
 from solutions.transformer.operations import NAMES
-from solutions.transformer.training import make_optimizer
+from solutions.transformer.training import Step, make_optimizer
 
 DTYPE = torch.bfloat16
 ROUNDS, SECONDS = 5, 0.15
-TOKENS, CONTEXT = 4096, 2048
+TOKENS, LONGER, CONTEXT = 4096, 8192, 2048
 TRAINED = Config(
     32_000, d_model=1024, layers=12, heads=16, kv_heads=16, d_ff=2816, max_len=TOKENS
 )
@@ -59,8 +62,8 @@ LAYER = {"d_model": 1024, "heads": 16, "d_ff": 4096}
 # Lowest ratio to the peer that is no regression, by device.
 FLOORS: dict[str, dict[str, float]] = {
     "nvidia-h200": {
-        "step": 1.35,
-        "layer_ours": 3.5,
+        "step_graph": 1.35,
+        "layer_ours": 3.84,
         "token_bf16": 1.85,
         "token_int4": 3.4,
         "token_int4_head": 3.4,
@@ -77,23 +80,19 @@ def main() -> int:
 def measured(options: argparse.Namespace) -> _command.Measured:
     """Time training, a layer, and a token."""
     rows: list[Row] = []
-    for number, group in enumerate((steps, swaps, layers, decoding)):
+    for group in (steps, longer, swaps, layers, decoding):
         todo = list(group())
         found = _peers.beside_peers(todo, ROUNDS, SECONDS)
-        if number == 0:
+        if group is steps:
             _peers.compare_with_torch(found)
-        if number < 3:
-            for row, one in zip(found, todo, strict=True):
-                held = bytes_of(one.run.held())  # type: ignore[attr-defined]
-                row["peak_bytes"] = held + kw.peak_memory(one.run).peak_bytes
-            base = {row["name"]: row["peak_bytes"] for row in found}
-            for row in found:
-                row["memory"] = row["peak_bytes"] / base[row["peer"]]
+        peaks = {one.name: peak_of(one.run) for one in todo if hasattr(one.run, "held")}
+        for row in found:
+            if row["name"] in peaks:
+                row["peak_bytes"] = peaks[row["name"]]
+                row["memory"] = peaks[row["name"]] / peaks[row["peer"]]
         rows += found
         # The models of a group, before the next one's come.
         del todo
-        if number < 3:
-            del one
         gc.collect()
         torch.cuda.empty_cache()
         yield rows, {}
@@ -131,11 +130,24 @@ def steps() -> Iterator[Candidate]:
         ("_matrix", "torch eager, all scores in memory", Operations.plain(), _matrix),
         ("", "every operation ours", Operations.ours(), None),
         ("_ours_compile", "ours, the rest compiled", Operations.ours(), None),
+        ("_graph", "ours, one CUDA graph", Operations.ours(), None),
+        ("_compile_graph", "torch.compile, one CUDA graph", Operations.plain(), None),
     ):
         yield _step(
             f"step{suffix}", label, operations, "step_eager",
             compiled="compile" in suffix, attention=attention,
+            graph="graph" in suffix,
         )  # fmt: skip
+
+
+def longer() -> Iterator[Candidate]:
+    """Name a step with twice the tokens, where scores in memory are four times."""
+    how: Any = {"peer": "step_longer_matrix", "tokens": LONGER}
+    yield _step(
+        "step_longer_matrix", "torch eager, all scores in memory", Operations.plain(),
+        attention=_matrix, **how,
+    )  # fmt: skip
+    yield _step("step_longer", "every operation ours", Operations.ours(), **how)
 
 
 def swaps() -> Iterator[Candidate]:
@@ -154,21 +166,32 @@ def _step(
     *,
     compiled: bool = False,
     attention: Callable[..., torch.Tensor] | None = None,
+    graph: bool = False,
+    tokens: int = TOKENS,
 ) -> Candidate:
     """Name the training step of a model that is made for it."""
     torch.manual_seed(0)
-    model = Model(TRAINED, operations, device="cuda", dtype=DTYPE)
+    config = replace(TRAINED, max_len=tokens)
+    model = Model(config, operations, device="cuda", dtype=DTYPE)
     for layer in model.layers:
         if attention is not None:
             layer.attention._full = attention
     if compiled:
         model.loss = _peers.compiled(model.loss)  # type: ignore[method-assign]
-    pieces = torch.randint(TRAINED.vocabulary, (1, TOKENS + 1), device="cuda")
+    pieces = torch.randint(config.vocabulary, (1, tokens + 1), device="cuda")
     return Candidate(
-        name, f"{TRAINED.layers} layers, {TOKENS:,} tokens: {label}",
-        _Trained(model, pieces), dtype="bfloat16", flops=_flops(TRAINED, TOKENS),
-        peers=(peer,),
+        name, f"{config.layers} layers, {tokens:,} tokens: {label}",
+        _replayed(model, pieces) if graph else _Trained(model, pieces),
+        dtype="bfloat16", flops=_flops(config, tokens), peers=(peer,),
     )  # fmt: skip
+
+
+def _replayed(model: Model, pieces: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Return a step that has been captured."""
+    step = Step(model, make_optimizer(model, 1e-4, graph=True))
+    for _ in range(Step.WARM_UPS + 1):
+        step(pieces)
+    return lambda: step(pieces)
 
 
 class _Trained:
@@ -191,9 +214,10 @@ class _Trained:
             yield from (t for t in state.values() if isinstance(t, torch.Tensor))
 
 
-def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
-    """Add up what tensors take."""
-    return sum(tensor.nbytes for tensor in tensors)
+def peak_of(run: Any) -> int:
+    """Return the most bytes that are in memory in a run, with what it began with."""
+    held = sum(tensor.nbytes for tensor in run.held())
+    return held + kw.peak_memory(run).peak_bytes
 
 
 def _flops(config: Config, tokens: int) -> float:

@@ -28,6 +28,7 @@ sweep-moe        60 60 the parts of a layer of experts, one by one
 columns         150 30 all of benchmarks.reduction: sums down columns are among them
 attention-bench 255 60 chapter 10's kernels beside cuDNN and FA2, against their floors
 attention-counters 75 12 chapter 10's kernels under Nsight Compute
+transformer-bench 330 60 a whole model beside torch: five programs are compiled
 unmarked-tests   85 12 tests of chapters 1 and 10 that choose the GPU without its mark
 tests           320 60 every test that is marked gpu, side by side, less the speed judge's
 speed-gold      560 60 the speed judge: every solution's band
@@ -45,6 +46,7 @@ steps_of() { # name
   local stem="${1%-*}"
   [[ -f "benchmarks/$stem.py" ]] || return 0
   case "$1" in
+    transformer-bench) ;; # is among the steps
     *-bench) echo "$1 240 60 $stem beside its peers, held against its floors" ;;
     *-grade) echo "$1 120 25 make grade of its reference solutions" ;;
   esac

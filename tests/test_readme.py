@@ -63,9 +63,11 @@ CLAIMS = {
     "routing and moving at {around_moe_8192_64.of_peer:.0%} and "
     "{around_moe_32768_128.of_peer:.0%} of copy bandwidth; the prefix sum of 2^28 "
     "numbers {prefix_sum.of_peer:.1f} times PyTorch's",
-    "transformer": "a training step {step.ratio:.1f} times PyTorch's and "
-    "{step.of_peer:.1f} times torch.compile's, with {step.memory:.2f} of PyTorch's "
-    "memory; a token with four bits {token_int4.ratio:.1f} times torch.compile's",
+    "transformer": "a training step at {step_graph.tflops:.0f} TFLOP/s, one CUDA graph "
+    "(torch.compile {step_compile.tflops:.0f}, one graph "
+    "{step_compile_graph.tflops:.0f}; PyTorch {step_eager.tflops:.0f}), with "
+    "{step.memory:.2f} of PyTorch's memory; a token with four bits "
+    "{token_int4.ratio:.1f} times torch.compile's",
 }
 
 
