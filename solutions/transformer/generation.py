@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from solutions.transformer.cache import KVCache
+from solutions.transformer.graphs import chosen
 from solutions.transformer.model import Model
 
 Told = Callable[[int], None]
@@ -156,10 +157,7 @@ def _chosen(graph: bool | None, model: Model, prompt: torch.Tensor) -> bool:
             model.operations.decode != "ours"
         ),
     }
-    why = [words for words, there in hindrances.items() if there]
-    if graph and why:
-        raise ValueError(f"generate: no graph can be captured: {why[0]}.")
-    return not why if graph is None else graph
+    return chosen("generate", graph, hindrances)
 
 
 def _check(model: Model, prompt: torch.Tensor, new: int) -> tuple[int, int]:

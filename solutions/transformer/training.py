@@ -9,6 +9,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
+from solutions.transformer.graphs import chosen
 from solutions.transformer.model import Model
 
 Told = Callable[[int, float], None]
@@ -171,10 +172,7 @@ def _chosen(graph: bool | None, model: Model, processes: int) -> bool:
         "which experts get how many tokens is asked by the host": model.config.experts,
         "several processes average their gradients": processes > 1,
     }
-    why = [words for words, there in hindrances.items() if there]
-    if graph and why:
-        raise ValueError(f"train: no graph can be captured: {why[0]}.")
-    return not why if graph is None else graph
+    return chosen("train", graph, hindrances)
 
 
 def average(
