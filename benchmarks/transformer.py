@@ -7,8 +7,9 @@
 A training step is forward, backward, clipping and AdamW, of one model with one batch;
 its peers take every operation from torch, with scaled_dot_product_attention, eager or
 compiled, and the same optimizer. ``…_graph`` is a step replayed as one CUDA graph, as
-``train`` does it; ``swap_…`` exchanges one operation of the eager peer for ours. Memory
-is all that torch holds at the step's peak, weights and moments among it.
+``train`` does it; ``swap_…``, replayed too, has one operation of ours for torch's.
+Memory is all that torch holds at the peak of a step that is not replayed, weights and
+moments among it.
 
 A layer's *standard form* is what the fourth of the systems that the course measures
 itself by compares with: attention with its matrix of scores, and every norm and
@@ -85,7 +86,10 @@ def measured(options: argparse.Namespace) -> _command.Measured:
         found = _peers.beside_peers(todo, ROUNDS, SECONDS)
         if group is steps:
             _peers.compare_with_torch(found)
-        peaks = {one.name: peak_of(one.run) for one in todo if hasattr(one.run, "held")}
+        stepped = [one for one in todo if hasattr(one.run, "once")]
+        # What a graph keeps is its own; a swap's memory is that of the step it replays.
+        stepped = [one for one in stepped if not one.name.endswith("_graph")]
+        peaks = {one.name: peak_of(one.run) for one in stepped}
         for row in found:
             if row["name"] in peaks:
                 row["peak_bytes"] = peaks[row["name"]]
@@ -151,11 +155,11 @@ def longer() -> Iterator[Candidate]:
 
 
 def swaps() -> Iterator[Candidate]:
-    """Name the eager step with one operation exchanged."""
-    yield _step("swap_none", "none", Operations.plain(), "swap_none")
-    for name in NAMES:
+    """Name the step of torch's operations with one exchanged."""
+    for name in ("none", *NAMES):
         if name != "decode":
-            yield _step(f"swap_{name}", name, Operations.of([name]), "swap_none")
+            some = Operations.of([name]) if name != "none" else Operations.plain()
+            yield _step(f"swap_{name}", name, some, "swap_none", graph=True)
 
 
 def _step(
@@ -181,27 +185,26 @@ def _step(
     pieces = torch.randint(config.vocabulary, (1, tokens + 1), device="cuda")
     return Candidate(
         name, f"{config.layers} layers, {tokens:,} tokens: {label}",
-        _replayed(model, pieces) if graph else _Trained(model, pieces),
+        _Trained(model, pieces, graph),
         dtype="bfloat16", flops=_flops(config, tokens), peers=(peer,),
     )  # fmt: skip
-
-
-def _replayed(model: Model, pieces: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Return a step that has been captured."""
-    step = Step(model, make_optimizer(model, 1e-4, graph=True))
-    for _ in range(Step.WARM_UPS + 1):
-        step(pieces)
-    return lambda: step(pieces)
 
 
 class _Trained:
     """A step of training, and what is in memory before it."""
 
-    def __init__(self, model: Model, pieces: torch.Tensor) -> None:
+    def __init__(self, model: Model, pieces: torch.Tensor, graph: bool) -> None:
         self.model, self.pieces = model, pieces
-        self.optimizer = make_optimizer(model, 1e-4)
+        self.optimizer = make_optimizer(model, 1e-4, graph=graph)
+        self.replay = Step(model, self.optimizer) if graph else None
+        for _ in range(Step.WARM_UPS + 1 if graph else 0):
+            self()
 
     def __call__(self) -> torch.Tensor:
+        return self.replay(self.pieces) if self.replay else self.once()
+
+    def once(self) -> torch.Tensor:
+        """Take a step by its launches, one by one."""
         return train_step(self.model, self.optimizer, self.pieces)
 
     def held(self) -> Iterator[torch.Tensor]:
@@ -217,7 +220,7 @@ class _Trained:
 def peak_of(run: Any) -> int:
     """Return the most bytes that are in memory in a run, with what it began with."""
     held = sum(tensor.nbytes for tensor in run.held())
-    return held + kw.peak_memory(run).peak_bytes
+    return held + kw.peak_memory(run.once).peak_bytes
 
 
 def _flops(config: Config, tokens: int) -> float:
@@ -275,6 +278,8 @@ class _BothWays:
 
     def __call__(self) -> Any:
         return torch.autograd.grad(self.layer(self.given[0]), self.given, self.slope)
+
+    once = __call__
 
     def held(self) -> Iterator[torch.Tensor]:
         """Give the layer's parameters, its input and the gradient of its result."""

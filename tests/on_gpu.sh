@@ -33,7 +33,10 @@ unmarked-tests   85 12 tests of chapters 1 and 10 that choose the GPU without it
 tests           320 60 every test that is marked gpu, side by side, less the speed judge's
 speed-gold      560 60 the speed judge: every solution's band
 speed-cheaters  420 60 the speed judge: cheaters, and what ends badly
-bench           590 60 every benchmark
+backward-tests  100 12 the one-pass backward of attention
+bench1          575 90 all that have a floor: attention, the whole model
+bench2          575 90 likewise: fused kernels, products, experts
+bench3          575 90 likewise: all others
 grade           590 60 make grade of the reference solutions
 cpu-grade       560 60 make grade of them by the emulator, beside the GPU
 cpu-autograder  560 60 the autograder's tests, as on a machine without a GPU
@@ -68,6 +71,9 @@ batch10 fusion-grade epilogue-grade int4-grade moe-grade
 batch11 int4-bench moe-bench sweep-int4
 batch12 as-called launch sweep-moe
 batch13 transformer-bench transformer-grade
+batch14 bench1
+batch15 bench2
+batch16 bench3
 EOF
 }
 
@@ -126,7 +132,14 @@ run_of() {
     tests) run=(bash -c "$in_company" in_company "${pytest[@]}") ;;
     speed-gold) run=("${speed[@]}" -k earns_gold) ;;
     speed-cheaters) run=("${speed[@]}" -k "not earns_gold") ;;
-    bench) run=("$PYTHON" -m benchmarks --check) ;;
+    backward-tests)
+      run=("${pytest[@]}" -p no:benchmark -n 12 --dist worksteal -m gpu)
+      run+=($solutions/test_flash_attention_hopper_backward.py)
+      ;;
+    bench?)
+      read -ra members <<<"${judged[${1#bench} - 1]}"
+      run=("$PYTHON" -m benchmarks --check "${members[@]}")
+      ;;
     grade) run=("${grade[@]}" "OUT=$room/grade") ;;
     cpu-grade)
       run=(env KERNELWRIGHT_BACKEND=emulator "${grade[@]}" "OUT=$room/cpu-grade")
@@ -137,6 +150,14 @@ run_of() {
     *-grade) run=("${grade[@]}" "ONLY=${1%-grade}" "OUT=$room/$1") ;;
   esac
 }
+
+# All benchmarks of a GPU that hold what they measure against a floor, in three shares
+# that take about as long.
+judged=(
+  "flash_attention_triton transformer as_called launch"
+  "fusion epilogue moe int4 flash_attention parallel ring_allreduce"
+  "softmax reduction layernorm matmul tensor_cores transpose vector_add profiling"
+)
 
 probe='
 import importlib, platform, shutil, subprocess

@@ -298,8 +298,9 @@ def _flash_attention_triton(bench: ModuleType, patch: pytest.MonkeyPatch) -> Non
 
 
 def _transformer(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(bench, "make_optimizer", lambda *_: SimpleNamespace(state={}))
-    patch.setattr(bench, "_replayed", lambda *_: bench.train_step)
+    patch.setattr(bench, "make_optimizer", lambda *_, **__: SimpleNamespace(state={}))
+    patch.setattr(bench, "Step", lambda *_: lambda pieces: pieces)
+    patch.setattr(bench.Step, "WARM_UPS", 0, raising=False)
     patch.setattr(bench, "captured", lambda run: run)
 
 

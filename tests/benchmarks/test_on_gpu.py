@@ -57,7 +57,7 @@ def test_the_script_is_well_formed() -> None:
 
 
 def test_a_batch_fits_into_a_command_and_knows_its_steps() -> None:
-    assert list(BATCHES) == [f"batch{n}" for n in range(1, 14)]
+    assert list(BATCHES) == [f"batch{n}" for n in range(1, 17)]
     for said, members in BATCHES.values():
         assert said == sum(limit_of(member) for member in members)
         assert said <= 600 - LEAST_SPARE_S
@@ -85,6 +85,17 @@ def test_a_step_runs_what_is_there_within_its_limit(step: str) -> None:
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists()
         if word.startswith("tests/"):
             assert (ROOT / word.partition("::")[0]).exists()
+
+
+def test_three_batches_are_all_that_has_a_floor_on_a_gpu() -> None:
+    asked = commands("bench1", "bench2", "bench3").values()
+    shared = [word for command in asked for word in command[8:]]
+    judged = [
+        path.stem
+        for path in (ROOT / "benchmarks").glob("[a-z]*.py")
+        if "FLOORS" in path.read_text() and path.stem != "streaming_fpga"
+    ]
+    assert sorted(shared) == sorted(judged)
 
 
 def test_a_step_that_is_not_known_is_refused() -> None:
