@@ -167,6 +167,54 @@ def test_what_is_locked_is_what_the_project_wants() -> None:
     assert {"torch", "triton", "numpy", "jupyterlab", "sphinx"} <= locked.keys()
 
 
+@pytest.mark.parametrize(
+    ("asked", "uv_code", "tools"),
+    [("", 0, ["uv"]), ("", 1, ["uv", "pip"]), ("--no-index", 0, ["pip"])],
+    ids=["by uv", "by pip where uv cannot", "by pip where pip is told something"],
+)
+def test_what_installs(
+    bootstrap: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    uv_code: int,
+    tools: list[str],
+) -> None:
+    used: list[str] = []
+
+    def run(command: list[str], env: object = None) -> int:
+        used.append("uv" if command[0].endswith("/uv") else "pip")
+        assert command[-3:-1] == [bootstrap.LOCK, "-e"]
+        assert command[-1].endswith("[cpu,notebook]")
+        assert ("--no-index" in command) == bool(asked)
+        return uv_code if used[-1] == "uv" else 0
+
+    monkeypatch.setenv("PIP_ARGS", asked)
+    monkeypatch.setattr(bootstrap, "fetch_uv", lambda: True)
+    monkeypatch.setattr(bootstrap, "pip_settings", lambda: [])
+    monkeypatch.setattr(bootstrap, "show_progress", run)
+    assert bootstrap.install(["cpu", "notebook"]) == 0
+    assert used == tools
+
+
+def test_uv_looks_where_pip_is_told_to(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    index, certificate = "https://a.invalid/simple", tmp_path / "ca.crt"
+    said = (
+        f":env:.find-links='{tmp_path}'\nglobal.index-url='{index}'\n"
+        f"global.extra-index-url='file:///not/there file://{tmp_path}'\n"
+        f"global.cert='{certificate}'\nglobal.timeout='60'\n"
+    )
+    answer = write_program(tmp_path / "pip", f"#!/bin/sh\ncat <<'E'\n{said}E\n")
+    monkeypatch.setattr(bootstrap, "pip", lambda *words: [str(answer), *words])
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    assert bootstrap.where_pip_looks() == [
+        "--index-strategy", "unsafe-best-match", "--find-links", str(tmp_path),
+        "--default-index", index, "--index", f"file://{tmp_path}",
+    ]  # fmt: skip
+    assert bootstrap.with_certificates()["SSL_CERT_FILE"] == str(certificate)
+
+
 def test_an_extra_is_added_once(
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

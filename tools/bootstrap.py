@@ -23,6 +23,13 @@ LOCK = os.path.join(ROOT, "tools", "locked.txt")
 
 # What each command wants, beside the extra that the machine's GPU decides.
 PROFILES = {"learn": ["pinned", "notebook"], "dev": ["dev"]}
+# Modules that importing takes seconds, until they have been compiled.
+USED = (
+    "torch._dynamo", "torch._inductor", "torch.distributed", "triton.language",
+    "matplotlib.pyplot", "IPython", "ipykernel", "jupyterlab.labapp", "nbclient",
+    "rich.table", "sphinx.application", "pytest",
+)  # fmt: skip
+
 # What a chapter can do without, by the name that `make setup EXTRA=` takes.
 OPTIONAL = {"fpga": "synthesis, place and route for an ECP5 FPGA (chapter 17)"}
 
@@ -50,7 +57,7 @@ def main(profile):
     code = install(extras)
     if code:
         return fail(
-            "pip could not install %s (above). Mend what it names and run the same "
+            "%s could not be installed (above). Mend what it names and run the same "
             "command again: it goes on where it stopped." % ", ".join(extras)
         )
     warm_up()
@@ -75,7 +82,7 @@ def add(extra):
     print("Adding %s …" % OPTIONAL[extra])
     if install([extra]):
         return fail(
-            "pip could not install %s (above). Mend what it names and run the same "
+            "%s could not be installed (above). Mend what it names and run the same "
             "command again; all else works without it." % extra
         )
     with open(stamp, "w") as file:
@@ -163,16 +170,72 @@ def machine_extra():
 
 
 def install(extras):
-    """Run pip over the project's extras; return its exit code."""
-    python = os.path.join(VENV, "bin", "python")
-    command = [python, "-m", "pip", "install", "--disable-pip-version-check"]
-    command += ["--constraint", LOCK] + os.environ.get("PIP_ARGS", "").split()
-    command += ["-e", "%s[%s]" % (ROOT, ",".join(extras))]
-    return show_progress(command)
+    """Install the project's extras, by uv where it can, else by pip; return a code."""
+    wanted = ["--constraint", LOCK, "-e", "%s[%s]" % (ROOT, ",".join(extras))]
+    # Who asks something of pip gets pip.
+    if not os.environ.get("PIP_ARGS") and fetch_uv():
+        uv = [os.path.join(VENV, "bin", "uv"), "pip", "install", "--python", python()]
+        if show_progress(uv + where_pip_looks() + wanted, env=with_certificates()) == 0:
+            return 0
+        print("uv could not (above): pip tries.", flush=True)
+    own = os.environ.get("PIP_ARGS", "").split()
+    return show_progress(pip("install") + own + wanted)
 
 
-def show_progress(command):
-    """Run pip and keep one line of what it is at; its errors in full."""
+def python():
+    """Return the interpreter of .venv."""
+    return os.path.join(VENV, "bin", "python")
+
+
+def pip(*words):
+    """Return a command of .venv's pip."""
+    return [python(), "-m", "pip", "--disable-pip-version-check", *words]
+
+
+def fetch_uv():
+    """Install uv into .venv: it unpacks in seconds what takes pip a minute."""
+    locked = re.search(r"(?m)^uv==.*", read(LOCK))
+    wanted = locked.group() if locked else "uv"
+    run = subprocess.run(
+        pip("install", "--quiet", wanted),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return run.returncode == 0
+
+
+def where_pip_looks():
+    """Return uv's options for the indexes and folders that pip is told to look in."""
+    options = {
+        "index-url": "--default-index",
+        "extra-index-url": "--index",
+        "find-links": "--find-links",
+    }
+    found = ["--index-strategy", "unsafe-best-match"]  # all of them, as pip does
+    for name, places in pip_settings():
+        for place in places.split() if name in options else ():
+            # A folder that is not there stops uv; pip goes on.
+            if os.path.exists(re.sub("^file://", "", place)) or "http" in place:
+                found += [options[name], place]
+    return found
+
+
+def with_certificates():
+    """Return the environment, with pip's certificates for uv."""
+    held = [value for name, value in pip_settings() if name == "cert"]
+    return dict({"SSL_CERT_FILE": held[0]} if held else {}, **os.environ)
+
+
+def pip_settings():
+    """Return names and values of what pip is told by its files and the environment."""
+    run = subprocess.run(
+        pip("config", "list"), stdout=subprocess.PIPE, universal_newlines=True
+    )
+    return re.findall(r"(?m)^[\w:]+\.([\w-]+)='(.*)'$", run.stdout)
+
+
+def show_progress(command, env=None):
+    """Run an installer and keep one line of what it is at; its errors in full."""
     began = time.time()
     terminal = sys.stdout.isatty()
     run = subprocess.Popen(
@@ -180,17 +243,18 @@ def show_progress(command):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         universal_newlines=True,
+        env=env,
     )
     # Read in a thread: pip is silent for a minute while it unpacks, and the clock
     # must be seen to go on.
     lines = queue.Queue()
     reader = threading.Thread(target=lambda: [lines.put(line) for line in run.stdout])
     reader.start()
-    log, step, shown = [], "starting pip", began
+    log, step, shown = [], "starting", began
     while reader.is_alive() or not lines.empty():
         try:
             log.append(lines.get(timeout=1))
-            step = pip_step(log[-1]) or step
+            step = step_of(log[-1]) or step
         except queue.Empty:
             pass
         if terminal or time.time() - shown > 10:
@@ -205,24 +269,35 @@ def show_progress(command):
     return run.returncode
 
 
-def pip_step(line):
-    """Say in two words what a line of pip's means; None where it is a detail."""
+def step_of(line):
+    """Say in two words what an installer's line means; None where it is a detail."""
     if "Installing collected packages" in line:
         return "unpacking, package 1 to %d" % (line.count(",") + 1)
     found = re.match(r"\s*(Collecting|Downloading|Building) (\S+)", line)
+    if found is None:
+        found = re.match(r"(Resolved|Prepared) (\d+ packages?)", line)
     return " ".join(found.groups()).lower() if found else None
 
 
 def warm_up():
-    """Build the emulator's runtime now, not at the learner's first kernel."""
+    """Compile now what else the learner's first cells and kernel would wait for."""
+    environment = dict(os.environ)
+    # Unlike pip, uv leaves modules as text: what is used is compiled by importing it.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    imports = [
+        "import contextlib, importlib",
+        "for name in %r:" % (USED,),
+        "    with contextlib.suppress(ImportError): importlib.import_module(name)",
+    ]
+    subprocess.run([python(), "-c", "\n".join(imports)], env=environment)
     if host_compiler():
         code = "from kernelwright.emulator import warm_up; warm_up()"
-        subprocess.run([os.path.join(VENV, "bin", "python"), "-c", code])
+        subprocess.run([python(), "-c", code])
 
 
 def works():
     """Say whether the interpreter of .venv runs and is new enough."""
-    return version(os.path.join(VENV, "bin", "python")) >= OLDEST
+    return version(python()) >= OLDEST
 
 
 def fingerprint(extras):
