@@ -121,7 +121,7 @@ class Count:
     """What a whole traced launch may do, beside the least that the work needs.
 
     It is read from one public case, over all accesses of its kind together; what does
-    less than the ideal is as good. ``autograder.totals`` makes the usual ones.
+    less than the ideal is as good. ``autograder.ideals`` makes the usual ones.
 
     Args:
         metric: ``moved`` (bytes of the 32-byte sectors that requests touch, each time

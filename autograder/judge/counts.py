@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from autograder.exercise import Count, Problem
+from autograder.ideals import ideal_of, passes_of
 from autograder.judge.results import Gate
 from autograder.judge.run import Run
 from autograder.judge.traces import Access, Trace
 from autograder.judge.values import cases_of, draw
-from autograder.totals import ideal_of, passes_of
 from kernelwright.emulator.operations import COUNTED
 from kernelwright.trace.report import Sharing
 

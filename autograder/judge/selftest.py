@@ -26,11 +26,11 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
+from autograder.ideals import moves
 from autograder.judge.kinds import kind_of
 from autograder.judge.results import Gate
 from autograder.submission.submitted import Cells
 from autograder.supervisor.workers import SMALLEST
-from autograder.totals import moves
 
 # Without these nothing can be said of an answer.
 ESSENTIAL = ("compiles", "right")

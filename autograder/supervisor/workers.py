@@ -91,7 +91,7 @@ class ForkServer:
         root = str(sandbox.PACKAGES)
         program = (
             f"import sys; sys.path.insert(0, {root!r}); "
-            "from autograder.worker.server import main; main(int(sys.argv[1]))"
+            "from autograder.worker.fork_server import main; main(int(sys.argv[1]))"
         )
         argv = [sys.executable, "-P", "-c", program, str(theirs.fileno())]
         self._log = tempfile.NamedTemporaryFile(prefix="kw-server-")  # noqa: SIM115

@@ -14,9 +14,9 @@ from small_exercises import (
 )
 
 from autograder.exercise import Count, Structure
+from autograder.ideals import needed
 from autograder.judge.judge import Judge
 from autograder.submission.submitted import Cells
-from autograder.totals import needed
 
 SYNTAX = RIGHT_KERNEL.replace("2 * x[i];", "2 * x[i]")
 LOOP = RIGHT_KERNEL.replace("out[i] =", "while (true) out[i] =")

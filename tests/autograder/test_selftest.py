@@ -18,6 +18,7 @@ from small_exercises import (
 from autograder import __main__ as command
 from autograder.exercise import Structure
 from autograder.grade import grade
+from autograder.ideals import moves
 from autograder.judge import gates
 from autograder.judge.judge import Judge
 from autograder.judge.results import Gate
@@ -26,7 +27,6 @@ from autograder.report.table import summary
 from autograder.submission.submitted import Cells
 from autograder.supervisor import sandbox
 from autograder.supervisor.workers import ForkServer
-from autograder.totals import moves
 from autograder.worker import landlock
 
 Altered = Callable[[str], Judge]

@@ -10,6 +10,7 @@ import pytest
 from small_exercises import KERNEL, RIGHT_KERNEL, make_exercise
 
 from autograder.exercise import Case, Count, Exercise, Launch, Problem
+from autograder.ideals import barriers, moves, shared
 from autograder.judge import sound
 from autograder.judge.counts import check_counts
 from autograder.judge.judge import Judge
@@ -23,7 +24,6 @@ from autograder.report.html import html_report
 from autograder.report.points import part_words
 from autograder.report.table import plain_table
 from autograder.submission.submitted import Cells
-from autograder.totals import barriers, moves, shared
 
 GradeBoth = Callable[..., Result]
 COUNTED = replace(KERNEL, counts=moves())

@@ -24,7 +24,7 @@ from autograder.exercises.epilogue.shared import (
     magnitudes,
     scaled,
 )
-from autograder.totals import needed
+from autograder.ideals import needed
 
 PIXELS, CHANNELS = 128, 64  # of a block's tile
 _REGIMES = {

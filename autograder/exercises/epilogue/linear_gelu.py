@@ -19,7 +19,7 @@ from autograder.exercises.epilogue.shared import (
     linear_case,
     linear_gelu,
 )
-from autograder.totals import needed
+from autograder.ideals import needed
 
 TILE = 128
 

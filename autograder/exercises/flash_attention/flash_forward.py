@@ -11,7 +11,7 @@ from autograder.exercises.flash_attention.shared import (
     kernel_problem,
     reference,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 FLASH_FORWARD = Exercise(
     id="flash_forward",

@@ -13,7 +13,7 @@ from autograder.exercises.flash_attention.shared import (
     kernel_problem,
     reference,
 )
-from autograder.totals import barriers, moves, needed
+from autograder.ideals import barriers, moves, needed
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

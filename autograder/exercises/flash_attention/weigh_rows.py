@@ -18,7 +18,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 _KEYS = 64  # of a tile, as the stub says
 _SCALE = 0.125

@@ -11,7 +11,7 @@ from autograder.exercises.flash_attention.shared import (
     kernel_problem,
     reference,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

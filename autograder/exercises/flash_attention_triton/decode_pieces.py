@@ -28,7 +28,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     FACTOR,
     with_adapter,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

@@ -16,7 +16,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     PRELUDE,
     made_in_triton,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 DECODE_SPLIT_KV = Exercise(
     id="decode_split_kv",

@@ -13,7 +13,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     attention_case,
     made_in_triton,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 FLASH_BACKWARD = Exercise(
     id="flash_backward",

@@ -17,7 +17,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     seen_causally,
     tolerance,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def _peer(arguments: Arguments) -> object:

@@ -12,7 +12,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     seen_causally,
     tolerance,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 FLASH_GQA = Exercise(
     id="flash_gqa",

@@ -12,7 +12,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     seen_by_all,
     tolerance,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 FLASH_TRITON = Exercise(
     id="flash_triton",

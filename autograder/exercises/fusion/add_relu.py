@@ -24,7 +24,7 @@ from autograder.exercises.fusion.shared import (
     covering_launch,
     sixteen_bytes,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 HALF = torch.float16
 

@@ -26,7 +26,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 HALF = torch.float16
 _TILE = 64

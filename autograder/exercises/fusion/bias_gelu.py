@@ -25,7 +25,7 @@ from autograder.exercises.fusion.shared import (
     draw_values,
     sixteen_bytes,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 _ROWS = 16  # of a block
 _SAID = {

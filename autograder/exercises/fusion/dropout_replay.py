@@ -29,7 +29,7 @@ from autograder.exercises.fusion.shared import (
     draw_values,
     fours_launch,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

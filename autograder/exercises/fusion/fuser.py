@@ -11,7 +11,7 @@ from autograder.exercises.fusion.chains import (
     chain_scale,
 )
 from autograder.exercises.fusion.shared import IN_DOUBLE, TIMED
-from autograder.totals import moves
+from autograder.ideals import moves
 
 _DEEP = 4
 # An input is read by forward and by backward; the gradient by backward alone.

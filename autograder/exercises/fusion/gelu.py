@@ -25,7 +25,7 @@ from autograder.exercises.fusion.shared import (
     length_case,
     timed,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

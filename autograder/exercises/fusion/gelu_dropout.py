@@ -26,7 +26,7 @@ from autograder.exercises.fusion.shared import (
     sixteen_bytes,
     timed,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def dropout_case(n: int, percent: int, regime: str = "distinct") -> Case:

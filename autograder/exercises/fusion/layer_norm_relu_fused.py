@@ -32,7 +32,7 @@ from autograder.exercises.layernorm.shared import (
     rows_case,
     timed,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 HALF = torch.float16
 _FACTOR = 2.0

@@ -24,7 +24,7 @@ from autograder.exercise import (
     Tolerance,
 )
 from autograder.exercises.fusion.shared import CONVERTED_INSIDE, TIMED
-from autograder.totals import moves
+from autograder.ideals import moves
 
 HALF = torch.float16
 _FACTOR = 8.0

@@ -29,7 +29,7 @@ from autograder.exercises.int4.products import (
     tolerance,
     weight_bytes,
 )
-from autograder.totals import needed
+from autograder.ideals import needed
 
 _TOKENS, _ROWS = 16, 32  # of a block
 

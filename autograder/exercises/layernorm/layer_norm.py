@@ -15,7 +15,7 @@ from autograder.exercises.layernorm.shared import (
     timed,
     warps_launch,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

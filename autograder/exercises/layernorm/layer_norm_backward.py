@@ -23,7 +23,7 @@ from autograder.exercises.layernorm.shared import (
     draw_rows,
     rows_case,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 _MOST_BLOCKS = 1056  # eight for each SM of an H200
 _ROWS, _COLUMNS = 12, 768  # of the case whose accesses are counted

@@ -24,7 +24,7 @@ from autograder.exercises.layernorm.shared import (
     rows_case,
     timed,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

@@ -24,7 +24,7 @@ from autograder.exercises.layernorm.shared import (
     timed,
     warps_launch,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 HALF = torch.float16
 

@@ -21,7 +21,7 @@ from autograder.exercises.layernorm.shared import (
     rows_case,
     warps_launch,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

@@ -16,7 +16,7 @@ from autograder.exercise import (
     Tolerance,
 )
 from autograder.exercises.layernorm.shared import THREADS
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

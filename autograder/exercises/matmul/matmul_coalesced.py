@@ -11,7 +11,7 @@ from autograder.exercises.matmul.shared import (
     reference,
     tiles,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 MATMUL_COALESCED = Exercise(
     id="matmul_coalesced",

@@ -14,7 +14,7 @@ from autograder.exercises.matmul.shared import (
     tiles,
     timed,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 _FAST_CASES = in_fours(
     shape_case(128, 256, 64),

@@ -10,7 +10,7 @@ from autograder.exercises.matmul.shared import (
     reference,
     tiles,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def _rows_first(m: int, n: int) -> Launch:

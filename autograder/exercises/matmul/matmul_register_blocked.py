@@ -13,7 +13,7 @@ from autograder.exercises.matmul.shared import (
     tiles,
     timed,
 )
-from autograder.totals import barriers, moves, shared
+from autograder.ideals import barriers, moves, shared
 
 # Two blocks down: the other cases have no more than one.
 _BLOCKED_CASES = (shape_case(128, 64, 96), *CASES[1:])

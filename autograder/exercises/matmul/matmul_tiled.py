@@ -11,7 +11,7 @@ from autograder.exercises.matmul.shared import (
     reference,
     tiles,
 )
-from autograder.totals import barriers, moves, shared
+from autograder.ideals import barriers, moves, shared
 
 MATMUL_TILED = Exercise(
     id="matmul_tiled",

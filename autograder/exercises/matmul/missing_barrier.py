@@ -11,7 +11,7 @@ from autograder.exercises.matmul.shared import (
     reference,
     tiles,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 MISSING_BARRIER = Exercise(
     id="missing_barrier",

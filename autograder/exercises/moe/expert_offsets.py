@@ -18,7 +18,7 @@ from autograder.exercise import (
     Tolerance,
 )
 from autograder.exercises.moe.routed import draw_chosen, routed_case
-from autograder.totals import moves
+from autograder.ideals import moves
 
 _THREADS = 256
 

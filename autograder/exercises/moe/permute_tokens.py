@@ -16,7 +16,7 @@ from autograder.exercise import (
     Tolerance,
 )
 from autograder.exercises.moe.routed import draw_chosen, routed_case
-from autograder.totals import moves
+from autograder.ideals import moves
 
 _WARPS = 8
 

@@ -23,7 +23,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 _REGIMES = {
     "distinct": "normal logits",

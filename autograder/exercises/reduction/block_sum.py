@@ -11,7 +11,7 @@ from autograder.exercises.reduction.shared import (
     problem_by,
     tolerance_by,
 )
-from autograder.totals import barriers, moves, shared
+from autograder.ideals import barriers, moves, shared
 
 BLOCK_SUM = Exercise(
     id="block_sum",

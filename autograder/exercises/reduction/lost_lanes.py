@@ -11,7 +11,7 @@ from autograder.exercises.reduction.shared import (
     problem_by,
     tolerance_by,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 LOST_LANES = Exercise(
     id="lost_lanes",

@@ -20,7 +20,7 @@ from autograder.exercises.reduction.shared import (
     of_matrix,
     tolerance_along,
 )
-from autograder.totals import barriers, moves, shared
+from autograder.ideals import barriers, moves, shared
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

@@ -25,7 +25,7 @@ from autograder.exercises.reduction.shared import (
     magnitude,
     vector_case,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 # Eight blocks of 256 threads on each SM of an H200: as many as fit at once.
 MOST_BLOCKS = 1056

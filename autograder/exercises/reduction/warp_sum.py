@@ -10,7 +10,7 @@ from autograder.exercises.reduction.shared import (
     problem_by,
     tolerance_by,
 )
-from autograder.totals import barriers, moves, needed, shared
+from autograder.ideals import barriers, moves, needed, shared
 
 WARP_SUM = Exercise(
     id="warp_sum",

@@ -11,7 +11,7 @@ from autograder.exercises.softmax.shared import (
     rows_case,
     softmax,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def half_case(rows: int, columns: int, regime: str = "distinct") -> Case:

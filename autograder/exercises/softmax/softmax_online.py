@@ -10,7 +10,7 @@ from autograder.exercises.softmax.shared import (
     softmax,
     timed,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 SOFTMAX_ONLINE = Exercise(
     id="softmax_online",

@@ -11,7 +11,7 @@ from autograder.exercises.tensor_cores.shared import (
     reference,
     timed,
 )
-from autograder.totals import moves, needed
+from autograder.ideals import moves, needed
 
 GEMM_HALF = Exercise(
     id="gemm_half",

@@ -12,7 +12,7 @@ from autograder.exercises.tensor_cores.shared import (
     structure,
     timed,
 )
-from autograder.totals import barriers, moves, needed, shared
+from autograder.ideals import barriers, moves, needed, shared
 
 MMA_SYNC_GEMM = Exercise(
     id="mma_sync_gemm",

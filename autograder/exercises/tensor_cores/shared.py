@@ -25,7 +25,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
-from autograder.totals import barriers, moves, needed
+from autograder.ideals import barriers, moves, needed
 
 _REGIMES = {
     "distinct": "normal values",

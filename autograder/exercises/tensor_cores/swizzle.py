@@ -16,7 +16,7 @@ from autograder.exercise import (
     Tolerance,
 )
 from autograder.exercises.tensor_cores.shared import draw_matrix
-from autograder.totals import moves, once_through_shared
+from autograder.ideals import moves, once_through_shared
 
 
 def copy_case(tiles: int, regime: str = "distinct") -> Case:

@@ -12,7 +12,7 @@ from autograder.exercises.tensor_cores.shared import (
     structure,
     timed,
 )
-from autograder.totals import barriers, moves, needed, shared
+from autograder.ideals import barriers, moves, needed, shared
 
 WMMA_GEMM = Exercise(
     id="wmma_gemm",

@@ -10,7 +10,7 @@ from autograder.exercises.tensor_cores.shared import (
     reference,
     structure,
 )
-from autograder.totals import moves, needed
+from autograder.ideals import moves, needed
 
 WMMA_TILE = Exercise(
     id="wmma_tile",

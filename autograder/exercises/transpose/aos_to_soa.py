@@ -15,7 +15,7 @@ from autograder.exercise import (
     Problem,
 )
 from autograder.exercises.transpose.shared import EXACT, THREADS, draw_values
-from autograder.totals import moves, once_through_shared
+from autograder.ideals import moves, once_through_shared
 
 FIELDS = 8
 

@@ -7,7 +7,7 @@ import torch
 from autograder.drawing import draw_vector, tensor, vector_case
 from autograder.exercise import Case, Exercise, Launch, Output, Problem
 from autograder.exercises.transpose.shared import EXACT, SHARES, THREADS
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

@@ -21,7 +21,7 @@ from autograder.exercise import (
     Speed,
     Tolerance,
 )
-from autograder.totals import once_through_shared
+from autograder.ideals import once_through_shared
 
 THREADS = 256  # of a block that goes over a vector
 SIDE = 32  # of the tile in shared memory

@@ -12,7 +12,7 @@ from autograder.exercises.transpose.shared import (
     reference,
     timed,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 TRANSPOSE_PADDED = Exercise(
     id="transpose_padded",

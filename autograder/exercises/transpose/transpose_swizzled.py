@@ -12,7 +12,7 @@ from autograder.exercises.transpose.shared import (
     reference,
     timed,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 TRANSPOSE_SWIZZLED = Exercise(
     id="transpose_swizzled",

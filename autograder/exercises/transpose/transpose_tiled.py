@@ -11,7 +11,7 @@ from autograder.exercises.transpose.shared import (
     reference,
     timed,
 )
-from autograder.totals import barriers, moves
+from autograder.ideals import barriers, moves
 
 TRANSPOSE_TILED = Exercise(
     id="transpose_tiled",

@@ -15,7 +15,7 @@ from autograder.exercise import (
     Problem,
     Tolerance,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def exact_launch(n: int) -> Launch:

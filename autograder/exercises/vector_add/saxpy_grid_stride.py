@@ -25,7 +25,7 @@ from autograder.exercises.vector_add.shared import (
     THREADS,
     timed,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def fixed_launch(n: int) -> Launch:

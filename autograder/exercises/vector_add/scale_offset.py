@@ -19,7 +19,7 @@ from autograder.exercise import (
 )
 from autograder.exercises.vector_add.saxpy_grid_stride import fixed_launch
 from autograder.exercises.vector_add.shared import CASES
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:

@@ -10,7 +10,7 @@ from autograder.exercises.vector_add.shared import (
     covering_launch,
     timed,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 VECTOR_ADD = Exercise(
     id="vector_add",

@@ -10,7 +10,7 @@ from autograder.exercises.vector_add.shared import (
     add_reference,
     timed,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 VECTOR_ADD_TRITON = Exercise(
     id="vector_add_triton",

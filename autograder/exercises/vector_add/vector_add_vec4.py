@@ -11,7 +11,7 @@ from autograder.exercises.vector_add.shared import (
     covering_launch,
     timed,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 
 def vector_launch(n: int) -> Launch:

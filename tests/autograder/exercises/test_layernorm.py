@@ -10,9 +10,9 @@ import torch
 import kernelwright as kw
 from autograder.exercise import Case, Exercise
 from autograder.exercises.layernorm import EXERCISES
+from autograder.ideals import ideal_of
 from autograder.judge.values import draw, given, is_right
 from autograder.regions import read_region
-from autograder.totals import ideal_of
 
 ROOT = Path(__file__).resolve().parents[3]
 BY_ID = {exercise.id: exercise for exercise in EXERCISES}

@@ -8,8 +8,8 @@ import torch
 from autograder.exercise import Case, Exercise
 from autograder.exercises.matmul import EXERCISES
 from autograder.exercises.matmul.shared import operands, shape_case
+from autograder.ideals import ideal_of
 from autograder.judge.values import draw, given, is_right
-from autograder.totals import ideal_of
 
 MATMUL_FAST = next(e for e in EXERCISES if e.id == "matmul_fast")
 MATMUL_TILED = next(e for e in EXERCISES if e.id == "matmul_tiled")

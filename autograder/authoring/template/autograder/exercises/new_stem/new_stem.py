@@ -18,7 +18,7 @@ from autograder.exercise import (
     Problem,
     Tolerance,
 )
-from autograder.totals import moves
+from autograder.ideals import moves
 
 _THREADS = 256
 
