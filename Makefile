@@ -1,6 +1,6 @@
 # Kernelwright. `make help` lists what there is.
 #
-# Each command sets itself up on first use (.venv, about two minutes) and is quick
+# Each command sets itself up on first use (.venv, about a minute) and is quick
 # from then on. PYTHON=/some/python uses that interpreter as it is and installs
 # nothing: a cluster's, a container's.
 
@@ -49,8 +49,8 @@ update: learn ## carry your exercises over into a newer edition of the notebooks
 
 ##@ Develop
 .PHONY: test book new-chapter notebooks mistakes mutants bench lint lock format release nbval
-test: dev ## run every test that this machine can (PYTEST=… for its options)
-	$(PY) -m pytest $(PYTEST)
+test: dev ## run the tests that this machine can (FULL=1 PYTEST=…)
+	$(PY) -m pytest $(if $(FULL),--full) $(PYTEST)
 
 book: dev ## build the book (SOLUTIONS=0: without answers)
 	SOLUTIONS=$(or $(SOLUTIONS),1) $(PY) book/build.py

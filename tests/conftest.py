@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from importlib.util import find_spec
+from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -26,15 +29,54 @@ _ABSENT = sorted(name for name in _NEEDED if find_spec(name) is None)
 collect_ignore_glob = [pattern for name in _ABSENT for pattern in _NEEDED[name]]
 
 
-def pytest_report_header() -> list[str]:
-    """Name what this machine cannot run."""
+_SHARES = 4
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run take all tests of the families that are sampled."""
+    parser.addoption("--full", action="store_true", help="run every sampled test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave nothing out of what was asked for by name."""
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    # A process of xdist has been told what the first one found.
+    if not hasattr(config, "workerinput") and (named or config.option.keyword):
+        config.option.full = True
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Name what this machine cannot run, and what this run leaves out."""
     gpu = "present" if gpu_present() else "none; gpu tests skip"
     absent = [f"not collected without {n}: {', '.join(_NEEDED[n])}" for n in _ABSENT]
-    return [f"GPU: {gpu}", *absent]
+    part = f"part {_turn() + 1} of {_SHARES}; --full takes all"
+    part = "all" if config.getoption("--full") else part
+    return [f"GPU: {gpu}", f"sampled tests: {part}", *absent]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip GPU tests where there is no GPU, so that the summary counts them."""
+def _turn() -> int:
+    """Return which share is due: each commit has its own, so all come round."""
+    run = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, cwd=Path(__file__).parent
+    )
+    return crc32(run.stdout) % _SHARES
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave out what is not this commit's; skip GPU tests where there is no GPU."""
+    if not config.getoption("--full"):
+        turn = _turn()
+        others = [
+            item
+            for item in items
+            if "sampled" in item.keywords
+            and crc32(item.nodeid.encode()) % _SHARES != turn
+        ]
+        config.hook.pytest_deselected(items=others)
+        out = set(others)
+        items[:] = [item for item in items if item not in out]
     if gpu_present():
         return
     skip = pytest.mark.skip(reason="no NVIDIA GPU on this machine")

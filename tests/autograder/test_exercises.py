@@ -69,6 +69,7 @@ def test_the_stub_earns_nothing(exercise: Exercise, patient: Judge) -> None:
     assert result.words != "not attempted"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("exercise", "mistake"),
     [
