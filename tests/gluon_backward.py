@@ -8,12 +8,11 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from benchmarks._flash_attention_triton_errors import standard
+from kernelwright.gluon import Descriptor, Machine
 from solutions.flash_attention_triton import hopper_backward
 from solutions.flash_attention_triton.options import Causal, Options, read_options
-from tests.gluon_machine import Descriptor, Machine, Pointer
 
 NAMES = ("dq", "dk", "dv")
 Size = tuple[int, int, int, int, int, Causal]
@@ -61,9 +60,8 @@ class Emulated:
     def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
         def launch(*given: Any, num_warps: int, **known: Any) -> None:
             *_, self.turns = (x for x in given if isinstance(x, torch.Tensor))
-            passed = map(_stand_in, given)
             name = "_backward_kernel"
-            self.machine.launch(name, grid[0], self.resident, *passed, **known)
+            self.machine.launch(name, grid[0], self.resident, *given, **known)
 
         return launch
 
@@ -75,11 +73,19 @@ def _described(
     return Descriptor(tensor, [1, 1, rows, columns or tensor.shape[3]])
 
 
-def _stand_in(given: Any) -> Any:
-    """Return what the machine knows in place of a descriptor or a pointer."""
-    if isinstance(given, TensorDescriptor):
-        return Descriptor(given.base, given.block_shape)
-    return Pointer(given.view(-1)) if isinstance(given, torch.Tensor) else given
+def assembly(machine: Machine, text: str, _: str, args: Any, **__: Any) -> None:
+    """Do what the kernel has in PTX: wait for a turn, and add four numbers at once."""
+    if "ld.acquire" in text:
+        at, wanted = args
+        machine.threads.until(lambda: int(at.data[int(at.at)]) == int(wanted), "a turn")
+        return
+    assert "red.relaxed.gpu.global.add.v4.f32 [$8]" in text
+    # The first pointer of each four; a thread's four are two columns of two rows.
+    values, to = args[0].view(torch.float32), args[1]
+    rows, columns = torch.arange(64)[:, None], torch.arange(values.shape[1])
+    place = torch.as_tensor(to.at) + columns % 2 + 2 * (rows // 8 % 2)
+    with machine.threads.change():
+        to.data.index_add_(0, place.flatten(), torch.Tensor(values).flatten())
 
 
 def emulated(
@@ -88,7 +94,7 @@ def emulated(
     """Call ``backward_gluon``; return dq, dk, dv and the turns taken.
 
     Args:
-        machine: made of the kernel's module.
+        machine: made of the kernel's module, with ``assembly``.
         given: of any size.
         resident: how many programs run at a time.
         side: how many planes begin together.

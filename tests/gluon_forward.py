@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from kernelwright.gluon import Descriptor, Machine
 from solutions.flash_attention_triton.hopper import LOG2E
 from solutions.flash_attention_triton.options import UNBOUNDED, Causal, read_options
-from tests.gluon_machine import Descriptor, Machine, Pointer
 
 Heads = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -39,7 +39,7 @@ def emulated(
     machine.launch(
         "_forward_kernel", -(-q_len // (64 * consumers)) * batch * many, 2,
         Descriptor(q, rows), Descriptor(k, keys), Descriptor(v, keys),
-        Descriptor(out, rows), Pointer(lse.view(-1)), many, many // k.shape[1], q_len,
+        Descriptor(out, rows), lse, many, many // k.shape[1], q_len,
         k.shape[2], options.last if bounded else UNBOUNDED, options.scale * LOG2E,
         BOUNDED=bounded, **constants,
     )  # fmt: skip
