@@ -218,6 +218,7 @@ def test_results_come_in_the_order_of_the_answers() -> None:
     assert [result.passed for result in results] == [False, True, False, True]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # 60 mutants and the answers that they are of, side by side
 def test_a_sample_of_the_mutants_earns_no_full_points() -> None:

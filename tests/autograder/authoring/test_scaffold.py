@@ -57,6 +57,7 @@ def copy_of_the_tree(to: Path) -> None:
             shutil.copy2(ROOT / name, to / name)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_new_chapter_passes_at_once(tmp_path: Path) -> None:

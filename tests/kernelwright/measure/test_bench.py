@@ -19,7 +19,9 @@ MANY = 5_000_000
 def test_it_measures_a_known_time():
     timing = bench(time.sleep, 0.002, samples=9)
     assert timing.n == 9
-    assert 2.0 <= timing.low_ms <= timing.median_ms <= timing.high_ms < 4.0
+    # Who shares the cores may make some calls long, hardly all of them.
+    assert 2.0 <= timing.low_ms < 4.0
+    assert timing.low_ms <= timing.median_ms <= timing.high_ms
     assert timing.clock == "monotonic clock"
 
 
