@@ -159,7 +159,8 @@ def swaps() -> Iterator[Candidate]:
     for name in ("none", *NAMES):
         if name != "decode":
             some = Operations.of([name]) if name != "none" else Operations.plain()
-            yield _step(f"swap_{name}", name, some, "swap_none", graph=True)
+            step = _step(f"swap_{name}", name, some, "swap_none", graph=True)
+            yield replace(step, label=name)
 
 
 def _step(
