@@ -6,6 +6,7 @@ import os
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -37,12 +38,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run every sampled test")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Leave nothing out of what was asked for by name."""
+def _takes_all(config: pytest.Config) -> bool:
+    """Whether nothing is left out: it is so for what was asked for by name."""
+    if hasattr(config, "workerinput"):  # a process of xdist, which sees no such thing
+        return bool(config.workerinput["takes_all"])
     named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
-    # A process of xdist has been told what the first one found.
-    if not hasattr(config, "workerinput") and (named or config.option.keyword):
-        config.option.full = True
+    return bool(named or config.option.keyword or config.getoption("--full"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of xdist what this one was asked for."""
+    node.workerinput["takes_all"] = _takes_all(node.config)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -50,7 +57,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     gpu = "present" if gpu_present() else "none; gpu tests skip"
     absent = [f"not collected without {n}: {', '.join(_NEEDED[n])}" for n in _ABSENT]
     part = f"part {_turn() + 1} of {_SHARES}; --full takes all"
-    part = "all" if config.getoption("--full") else part
+    part = "all" if _takes_all(config) else part
     return [f"GPU: {gpu}", f"sampled tests: {part}", *absent]
 
 
@@ -66,7 +73,7 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Leave out what is not this commit's; skip GPU tests where there is no GPU."""
-    if not config.getoption("--full"):
+    if not _takes_all(config):
         turn = _turn()
         others = [
             item
