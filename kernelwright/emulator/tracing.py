@@ -21,7 +21,7 @@ LOGGED_ALL = 16384
 LOAD, STORE, ATOMIC, ASYNC_LOAD, ASYNC_STORE, MATRIX_LOAD = range(6)
 STATIC_SHARED, DYNAMIC_SHARED, NOWHERE = -1, -2, 0x7FFFFFFF
 RACE, OUT_OF_BOUNDS, MISALIGNED, UNWRITTEN = 1, 2, 3, 4
-DIVERGENT_BARRIER, ABSENT_LANE, EARLY_EXIT = 5, 6, 7
+DIVERGENT_BARRIER, ABSENT_LANE, EARLY_EXIT, OWN_ARRAY = 5, 6, 7, 8
 
 
 class Region(ctypes.Structure):
@@ -42,12 +42,14 @@ class TraceSpec(ctypes.Structure):
         ("regions", ctypes.POINTER(Region)),
         ("blocks", ctypes.c_void_p),
         ("tls_kind", ctypes.c_void_p),
+        ("subscripts", ctypes.c_void_p),
         ("image_low", ctypes.c_uint64),
         ("image_high", ctypes.c_uint64),
         ("region_count", ctypes.c_uint32),
         ("block_count", ctypes.c_uint32),
         ("log_each", ctypes.c_uint32),
         ("log_all", ctypes.c_uint32),
+        ("subscript_count", ctypes.c_uint32),
     ]
 
 
@@ -100,8 +102,8 @@ PROBLEM = np.dtype(
         ("kind", "i4"), ("place", "i4"), ("line", "i4"), ("other_line", "i4"),
         ("pc", "u8"), ("other_pc", "u8"), ("address", "u8"), ("block", "u8"),
         ("other_block", "u8"), ("thread", "u4"), ("other_thread", "u4"), ("op", "u4"),
-        ("other_op", "u4"), ("width", "u4"), ("mask", "u4"), ("narrow", "u8"),
-        ("count", "u8"),
+        ("other_op", "u4"), ("width", "u4"), ("mask", "u4"), ("subscript", "u4"),
+        ("extent", "u4"), ("narrow", "u8"), ("count", "u8"),
     ]
 )  # fmt: skip
 SHARING = np.dtype([("address", "u8"), ("block", "u8"), ("thread", "u4"), ("op", "u4")])
@@ -169,12 +171,15 @@ class Request:
         blocks: numbers of the blocks to run, x fastest.
         variables: the module's own.
         hidden: names of those that are the emulator's and not the author's.
+        subscripts: line and column of each bracket by which a thread's own array is
+            indexed, in rising order. What runs past its end there is reported.
     """
 
     regions: Sequence[tuple[int, int, bool, bool]]
     blocks: np.ndarray
     variables: Sequence[Variable] = field(default=())
     hidden: Container[str] = field(default=())
+    subscripts: Sequence[tuple[int, int]] = field(default=())
 
 
 def run(library: Any, kernel: str, spec: Spec, asked: Request) -> RawTrace:
@@ -185,9 +190,12 @@ def run(library: Any, kernel: str, spec: Spec, asked: Request) -> RawTrace:
         regions[number] = Region(low, high, int(constant), int(unwritten))
     blocks = np.ascontiguousarray(asked.blocks, dtype=np.uint64)
     kinds = tls_kinds(asked.variables, asked.hidden, spec.tls_bytes)
+    places = [line << 32 | column for line, column in asked.subscripts]
+    subscripts = np.array(places, dtype=np.uint64)
     wanted = TraceSpec(
-        regions, blocks.ctypes.data, 0, layout.load_address, layout.image_end,
-        len(asked.regions), len(blocks), LOGGED_EACH, LOGGED_ALL,
+        regions, blocks.ctypes.data, 0, subscripts.ctypes.data, layout.load_address,
+        layout.image_end, len(asked.regions), len(blocks), LOGGED_EACH, LOGGED_ALL,
+        len(subscripts),
     )  # fmt: skip
     trace = runtime.trace_new(ctypes.byref(wanted))
     try:

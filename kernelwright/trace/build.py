@@ -36,6 +36,7 @@ from kernelwright.trace.names import (
     parameter_names,
     short_name,
 )
+from kernelwright.trace.own_arrays import own_subscripts
 from kernelwright.trace.places import Places
 from kernelwright.trace.problems import problems_of
 from kernelwright.trace.report import TraceReport
@@ -114,7 +115,9 @@ def trace(
     hidden = {name for name, shown in readable.items() if _is_ours(shown, dynamic)}
     # Another kernel's shared arrays are no part of this launch's memory.
     variables = tuple(v for v in variables if _owner(readable[v.name]) not in others)
-    asked = Asked(regions, chosen, variables, hidden)
+    subscripts = own_subscripts(kernel.source)
+    at = [(subscript.line, subscript.column) for subscript in subscripts]
+    asked = Asked(regions, chosen, variables, hidden, at)
     raw = run(library, kernel.name, spec, asked)
     del kept
     memory.copy_back()
@@ -139,6 +142,7 @@ def trace(
             if parameter.pointer and value is None
         ],
         len(ranks),
+        subscripts,
     )
     lines = _lines_of_all(library, raw)
     source = kernel.source.splitlines()

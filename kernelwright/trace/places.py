@@ -13,6 +13,7 @@ from kernelwright.emulator.tracing import (
 )
 from kernelwright.trace.memory import Buffer
 from kernelwright.trace.names import SharedVariables
+from kernelwright.trace.own_arrays import Subscript
 from kernelwright.trace.report import Space, Triple
 
 
@@ -48,6 +49,7 @@ class Places:
         regions: low and high of each region, and whether it is constant memory.
         absent: names of the parameters that were given None.
         ranks: how many launched it at once.
+        subscripts: where a thread's own arrays are indexed, in rising order.
     """
 
     buffers: Sequence[Buffer]
@@ -60,6 +62,7 @@ class Places:
     regions: Sequence[tuple[int, int, bool]]
     absent: Sequence[str] = ()
     ranks: int = 1
+    subscripts: Sequence[Subscript] = ()
 
     @property
     def empty(self) -> list[str]:

@@ -89,6 +89,8 @@ def _problem(
     workers: Sequence[Recorded],
 ) -> Problem:
     kind = int(row["kind"])
+    if kind == tracing.OWN_ARRAY:
+        return _past_own_array(row, places)
     # What else a wild instruction touched, on any worker, is what it was meant for.
     touched = _touched(row, workers) if kind == tracing.OUT_OF_BOUNDS else []
     where, space = places.meant(int(row["place"]), int(row["address"]), worker, touched)
@@ -173,6 +175,28 @@ def _problem(
         )
     return Problem(
         name, at, block, threads, where.buffer, index, int(row["count"]), message
+    )
+
+
+def _past_own_array(row: Any, places: Places) -> Problem:
+    """Say which of a thread's own arrays it left, and with which index."""
+    subscript = places.subscripts[int(row["subscript"])]
+    index, extent = int(row["address"].astype("i8")), int(row["extent"])
+    size = f", which has {extent} {subscript.unit}" if extent else ""
+    message = (
+        f"line {subscript.line}: {_who(row, 'thread', 'block', places)} "
+        f"{subscript.did} {subscript.of}[{index}], outside of {subscript.of}{size}: "
+        "check the index against the size"
+    )
+    return Problem(
+        "out of bounds",
+        (subscript.line,),
+        places.block_index(int(row["block"])),
+        (places.thread(int(row["thread"])),),
+        subscript.name,
+        index,
+        int(row["count"]),
+        message,
     )
 
 

@@ -10,6 +10,7 @@
 #include "trace_flow.cpp"
 #include "trace_hooks.cpp"
 #include "trace_loops.cpp"
+#include "trace_own_arrays.cpp"
 #include "trace_requests.cpp"
 #include "trace_shadow.cpp"
 #include "trace_sharing.cpp"

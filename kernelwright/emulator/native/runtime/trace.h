@@ -40,6 +40,7 @@ enum ProblemKind : int32_t {
     kDivergentBarrier,
     kAbsentLane,
     kEarlyExit,
+    kOwnArray,
 };
 
 // Memory that a launch may touch. Python knows this layout (tracing.py).
@@ -54,11 +55,15 @@ struct TraceSpec {
     const Region* regions;
     const uint64_t* blocks;   // which blocks run, in order
     const uint8_t* tls_kind;  // for each byte: 0 nobody's, 1 shared, 2 not the author's
+    // Where a thread's own arrays are indexed, in rising order: each a line and, in the
+    // lower half, the column of a bracket.
+    const uint64_t* subscripts;
     uint64_t image_low, image_high;
     uint32_t region_count;
     uint32_t block_count;
     uint32_t log_each;  // how many requests are kept whole, for each site
     uint32_t log_all;
+    uint32_t subscript_count;
 };
 
 // One access in the source, as far as it touches one place. Python knows this layout.
@@ -98,6 +103,9 @@ struct ProblemRow {
     uint32_t op, other_op;
     uint32_t width;
     uint32_t mask;
+    // Of a thread's own array: which of the subscripts, and how many elements there are
+    // for it. `address` is the index then.
+    uint32_t subscript, extent;
     // A race between blocks for want of a fence: 1 of wider scope, 2 behind an atomic.
     uint64_t narrow;
     uint64_t count;
@@ -187,6 +195,7 @@ struct Trace {
     TraceSpec spec;
     std::vector<Region> regions;
     std::vector<uint64_t> blocks;
+    std::vector<uint64_t> subscripts;
     std::vector<uint8_t> tls_kind;
     std::vector<Cell*> cells;        // a shadow for each region, mapped and not touched
     std::vector<uint32_t*> sectors;  // a bit for each 32-byte sector that was touched
@@ -420,6 +429,7 @@ struct Tracer {
     void enter(uint64_t pc);
     void flush(unsigned warp);
     void fence(Scope reach);
+    void own_array(uint64_t at, uint64_t index, uint32_t extent, uint64_t pc);
     void atomic_seen(Scope reach);
     void acquire(Scope reach, uint64_t now);
     void take_notice(unsigned thread);

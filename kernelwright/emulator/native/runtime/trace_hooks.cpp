@@ -204,6 +204,8 @@ Trace* kwemu_trace_new(const TraceSpec* spec) {
     trace->spec = *spec;
     trace->regions.assign(spec->regions, spec->regions + spec->region_count);
     trace->blocks.assign(spec->blocks, spec->blocks + spec->block_count);
+    trace->subscripts.assign(spec->subscripts,
+                             spec->subscripts + spec->subscript_count);
     trace->published.resize(spec->block_count + 2);
     for (const Region& region : trace->regions) {
         bool plain = region.constant;
