@@ -27,10 +27,11 @@ def command_line(about: str | None, *flags: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--check", action="store_true", help="hold each figure against its floor"
     )
-    parser.add_argument(
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument(
         "--only-correct", action="store_true", help="time nothing; needs no GPU"
     )
-    parser.add_argument(
+    part.add_argument(
         "--only-time", action="store_true", help="check no values: they are known right"
     )
     parser.add_argument("--out", type=Path, default=OUT, help="folder for the results")

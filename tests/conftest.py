@@ -29,7 +29,6 @@ _NEEDED = {
 _ABSENT = sorted(name for name in _NEEDED if find_spec(name) is None)
 collect_ignore_glob = [pattern for name in _ABSENT for pattern in _NEEDED[name]]
 
-
 _SHARES = 4
 
 

@@ -190,7 +190,7 @@ def test_what_installs(
 
     monkeypatch.setenv("PIP_ARGS", asked)
     monkeypatch.setattr(bootstrap, "fetch_uv", lambda: True)
-    monkeypatch.setattr(bootstrap, "pip_settings", lambda: [])
+    monkeypatch.setattr(bootstrap, "as_pip_is_told", lambda: ([], {}))
     monkeypatch.setattr(bootstrap, "show_progress", run)
     assert bootstrap.install(["cpu", "notebook"]) == 0
     assert used == tools
@@ -208,11 +208,12 @@ def test_uv_looks_where_pip_is_told_to(
     answer = write_program(tmp_path / "pip", f"#!/bin/sh\ncat <<'E'\n{said}E\n")
     monkeypatch.setattr(bootstrap, "pip", lambda *words: [str(answer), *words])
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    assert bootstrap.where_pip_looks() == [
+    options, environment = bootstrap.as_pip_is_told()
+    assert options == [
         "--index-strategy", "unsafe-best-match", "--find-links", str(tmp_path),
         "--default-index", index, "--index", f"file://{tmp_path}",
     ]  # fmt: skip
-    assert bootstrap.with_certificates()["SSL_CERT_FILE"] == str(certificate)
+    assert environment["SSL_CERT_FILE"] == str(certificate)
 
 
 def test_an_extra_is_added_once(

@@ -175,7 +175,8 @@ def install(extras):
     # Who asks something of pip gets pip.
     if not os.environ.get("PIP_ARGS") and fetch_uv():
         uv = [os.path.join(VENV, "bin", "uv"), "pip", "install", "--python", python()]
-        if show_progress(uv + where_pip_looks() + wanted, env=with_certificates()) == 0:
+        looks, environment = as_pip_is_told()
+        if show_progress(uv + looks + wanted, env=environment) == 0:
             return 0
         print("uv could not (above): pip tries.", flush=True)
     own = os.environ.get("PIP_ARGS", "").split()
@@ -204,34 +205,25 @@ def fetch_uv():
     return run.returncode == 0
 
 
-def where_pip_looks():
-    """Return uv's options for the indexes and folders that pip is told to look in."""
+def as_pip_is_told():
+    """Return options and an environment by which uv looks and trusts as pip does."""
+    run = subprocess.run(
+        pip("config", "list"), stdout=subprocess.PIPE, universal_newlines=True
+    )
+    settings = re.findall(r"(?m)^[\w:]+\.([\w-]+)='(.*)'$", run.stdout)
     options = {
         "index-url": "--default-index",
         "extra-index-url": "--index",
         "find-links": "--find-links",
     }
     found = ["--index-strategy", "unsafe-best-match"]  # all of them, as pip does
-    for name, places in pip_settings():
+    for name, places in settings:
         for place in places.split() if name in options else ():
             # A folder that is not there stops uv; pip goes on.
             if os.path.exists(re.sub("^file://", "", place)) or "http" in place:
                 found += [options[name], place]
-    return found
-
-
-def with_certificates():
-    """Return the environment, with pip's certificates for uv."""
-    held = [value for name, value in pip_settings() if name == "cert"]
-    return dict({"SSL_CERT_FILE": held[0]} if held else {}, **os.environ)
-
-
-def pip_settings():
-    """Return names and values of what pip is told by its files and the environment."""
-    run = subprocess.run(
-        pip("config", "list"), stdout=subprocess.PIPE, universal_newlines=True
-    )
-    return re.findall(r"(?m)^[\w:]+\.([\w-]+)='(.*)'$", run.stdout)
+    trusted = [("SSL_CERT_FILE", value) for name, value in settings if name == "cert"]
+    return found, dict(trusted, **os.environ)
 
 
 def show_progress(command, env=None):

@@ -22,7 +22,7 @@ _DYNAMIC = re.compile(
     r"\bextern\b(?P<between>[^;{}()]*?)\b__shared__\b|"
     r"\b__shared__\b(?P<between2>[^;{}()=]*?)\bextern\b"
 )
-_ALIGNMENT = re.compile(r"\b(?:alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)")
+ALIGNMENT = re.compile(r"\b(?:alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)")
 # nvcc takes the alignment on either side of __shared__, C++ only before thread_local.
 _SHARED_ALIGNED = re.compile(
     r"\b__shared__\b(?P<gap>\s+)(?P<alignment>alignas\s*\((?:[^()]|\([^()]*\))*\))"
@@ -55,7 +55,7 @@ def mask(source: str) -> str:
         if text[0] in "\"'R":
             inside = re.sub(r"[^\n]", " ", text[1:-1])
             return '"' + inside + '"'
-        return re.sub(r"[^\n]", " ", text)
+        return spaces(match)
 
     return _TOKENS.sub(blank, source)
 
@@ -68,13 +68,20 @@ def initialised_shared(masked: str) -> int | None:
 
 def unclosed_brace(masked: str) -> int | None:
     """Return the position of the last brace that is opened and never closed."""
+    _, opened = braces(masked)
+    return opened[-1] if opened else None
+
+
+def braces(masked: str) -> tuple[dict[int, int], list[int]]:
+    """Return where each brace is closed that is, and the positions of the others."""
     opened: list[int] = []
+    closed: dict[int, int] = {}
     for match in re.finditer(r"[{}]", masked):
         if match.group() == "{":
             opened.append(match.start())
         elif opened:
-            opened.pop()
-    return opened[-1] if opened else None
+            closed[opened.pop()] = match.start()
+    return closed, opened
 
 
 def line_of(text: str, position: int) -> int:
@@ -112,11 +119,12 @@ def prepare(source: str) -> Prepared:
 
 def _blank_keywords(declaration: str) -> str:
     """Leave of a declaration its type, its name and its bounds."""
-    text = _ALIGNMENT.sub(_spaces, declaration)
-    return re.sub(r"\b(?:extern|__shared__|static)\b", _spaces, text)
+    text = ALIGNMENT.sub(spaces, declaration)
+    return re.sub(r"\b(?:extern|__shared__|static)\b", spaces, text)
 
 
-def _spaces(match: re.Match[str]) -> str:
+def spaces(match: re.Match[str]) -> str:
+    """Blank what was found; keep every newline and position."""
     return re.sub(r"[^\n]", " ", match.group())
 
 

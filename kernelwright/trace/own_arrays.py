@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kernelwright.emulator.source import mask
+from kernelwright.emulator.source import ALIGNMENT, braces, mask, spaces
 
 _NAME = r"[A-Za-z_]\w*"
-_ALIGNED = r"(?:alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)"
 _STORAGE = "__shared__|__constant__|__device__|__managed__|static|extern|thread_local"
 _SPECIFIER = (
     rf"(?:{_STORAGE}|const|constexpr|volatile|unsigned|signed|struct|typename)\b"
@@ -25,7 +24,7 @@ _SPECIFIER = (
 _TEMPLATE = r"<(?:[^<>;{}]|<(?:[^<>;{}]|<[^<>;{}]*>)*>)*>"
 # A declaration up to its first declarator: `const unsigned long long `, `wmma::f<a> `.
 _HEAD = re.compile(
-    rf"\s*(?P<head>(?:(?:{_SPECIFIER}|{_ALIGNED})\s*)*"
+    rf"\s*(?P<head>(?:(?:{_SPECIFIER}|{ALIGNMENT.pattern})\s*)*"
     rf"(?P<type>{_NAME})(?:\s*{_TEMPLATE})?(?:\s*::\s*{_NAME}(?:\s*{_TEMPLATE})?)*"
     rf"(?:\s+(?:const|volatile|int|long|short|char|double|unsigned|{_STORAGE})\b)*)"
     rf"(?:\s+|[\s*&]+)(?={_NAME})"
@@ -84,7 +83,7 @@ def own_subscripts(source: str) -> tuple[Subscript, ...]:
     A row's end may be passed on purpose, from the first row on: what is written
     ``tile[0][i]`` goes through all of a matrix, and ``i`` is not listed.
     """
-    text = _DIRECTIVE.sub(_blanked, mask(source))
+    text = _DIRECTIVE.sub(spaces, mask(source))
     arrays = [array for array in _arrays(text) if array.dimensions]
     if not any(array.own for array in arrays):
         return ()
@@ -113,10 +112,6 @@ def own_subscripts(source: str) -> tuple[Subscript, ...]:
     return tuple(sorted(found, key=lambda each: (each.line, each.column)))
 
 
-def _blanked(match: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", match.group())
-
-
 def _meant(arrays: list[_Array], name: str, at: int) -> _Array | None:
     """Return the array that a name stands for: of those known there the innermost."""
     known = [a for a in arrays if a.name == name and a.at <= at < a.end]
@@ -134,7 +129,7 @@ def _did(text: str, begin: int, end: int) -> str:
 def _arrays(text: str) -> Iterator[_Array]:
     """List what functions declare as an array, in a text without comments."""
     scopes: list[tuple[bool, int]] = []  # whether it is code, and where it ends
-    ends = _ends(text)
+    ends, _ = braces(text)
     begin = 0
     for match in re.finditer(r"[{};]", text):
         at, sign = match.start(), match.group()
@@ -147,23 +142,11 @@ def _arrays(text: str) -> Iterator[_Array]:
             yield from _declared(text, begin, scopes[-1][1])
 
 
-def _ends(text: str) -> dict[int, int]:
-    """Return for each opening brace where it is closed."""
-    opened: list[int] = []
-    ends: dict[int, int] = {}
-    for match in re.finditer(r"[{}]", text):
-        if match.group() == "{":
-            opened.append(match.start())
-        elif opened:
-            ends[opened.pop()] = match.start()
-    return ends
-
-
 def _is_code(head: str) -> bool:
     """Whether a brace opens statements, by what stands before it."""
     if re.search(r"\bnamespace\b|\bextern\s*\"", head):
         return False
-    plain = re.sub(_ALIGNED, " ", head)
+    plain = ALIGNMENT.sub(" ", head)
     return not re.search(r"\b(?:struct|class|union|enum)\b[^()]*$", plain)
 
 

@@ -13,7 +13,7 @@ CHECKED = pytest.mark.skipif(
 )
 
 
-def traced(trace, body, n, *, threads=2):
+def traced(trace, body, n, *, threads=2, shared=0):
     """Trace a kernel of one block, whose ``n`` the compiler does not know."""
     source = f"""__global__ void k(const float* x, float* out, int n) {{
     float sum = 0;
@@ -21,7 +21,8 @@ def traced(trace, body, n, *, threads=2):
     out[threadIdx.x] = sum;
 }}"""
     out = torch.zeros(threads)
-    return trace(source, "k", 1, threads, torch.ones(1024), out, n), out
+    x = torch.ones(1024)
+    return trace(source, "k", 1, threads, x, out, n, shared=shared), out
 
 
 OVERRUNS = {
@@ -175,13 +176,8 @@ LEFT_ALONE = {
 @pytest.mark.parametrize("case", LEFT_ALONE)
 def test_what_cuda_allows_is_left_alone(trace, case):
     body, n = LEFT_ALONE[case]
-    source = f"""__global__ void k(const float* x, float* out, int n) {{
-    float sum = 0;
-    {body}
-    out[threadIdx.x] = sum;
-}}"""
-    x, out = torch.ones(1024), torch.zeros(2)
-    trace(source, "k", 1, 2, x, out, n, shared=128).assert_clean()
+    report, _ = traced(trace, body, n, shared=128)
+    report.assert_clean()
 
 
 def test_a_missing_return_is_a_fault_under_the_trace_too(trace):
