@@ -20,19 +20,29 @@ from solutions.ring_allreduce.headers import Header, agree
 from solutions.ring_allreduce.mesh import Mesh, RankLost
 
 # As in peers.cu.
-THREADS, SLOTS, CHUNK = 512, 4, 2048
+THREADS, SLOTS, PART = 512, 4, 2048
 PACK = 16
 LOST = 1
 
 BLOCKS = 64
 """Of a launch: half of an H200's processors are left to others, where two share one."""
-ONCE = 2**20
-"""Bytes of the largest message that goes whole to all."""
+PARTS = 8
+"""Of a chunk between two ranks: what a rank sends at a time keeps all links busy."""
 LIMIT_S = float(os.environ.get("KERNELWRIGHT_RANK_LIMIT_S", "300"))
 """How long a kernel waits for a rank that is late, but has not ended."""
 
 _IPC_LAZY_ENABLE_PEER_ACCESS = 1
 _CLOCK_RATE = 13
+
+
+def most_at_once(ranks: int) -> int:
+    """Return the bytes of the largest message that goes whole to all.
+
+    One wait in place of two, for n - 1 times its bytes in place of 2 (n - 1) / n: a
+    megabyte is sent before the second wait would be over. Between two ranks both send
+    as much, and only that sums come while chunks go speaks for two waits.
+    """
+    return 2**24 if ranks == 2 else 2**20 // (ranks - 1) // PACK * PACK
 
 
 class Peers:
@@ -45,6 +55,9 @@ class Peers:
     Attributes:
         once: by turn, addresses of the boxes and of the signs for small messages.
         chunks: addresses of the boxes and of the signs for large ones.
+        room: bytes of a rank's message in a box for small ones.
+        half: packs of a box for chunks, and as many for sums.
+        parts: of the largest chunk.
         trouble: two words of pinned memory: what a kernel says, and what it is told.
         limit: how long kernels wait, in clocks.
 
@@ -58,8 +71,11 @@ class Peers:
         self.mesh, self.device = mesh, device
         self._runtime = cupy.cuda.runtime
         ranks = mesh.size
-        a_box = ranks * ONCE
-        slots = 2 * BLOCKS * SLOTS * ranks * CHUNK * PACK
+        self.room = most_at_once(ranks)
+        self.parts = max(1, PARTS // (ranks - 1))
+        a_box = ranks * self.room
+        self.half = BLOCKS * SLOTS * ranks * self.parts * PART  # packs
+        slots = 2 * self.half * PACK
         a_page = 2 * ranks * BLOCKS * 8
         sizes = (a_box, a_box, slots, a_page, a_page, a_page)
         places = [0, *np.cumsum(sizes).tolist()]

@@ -1,9 +1,10 @@
 // Collectives of ranks that reach each other's memory. Each rank is a GPU (or a process
 // on one) with a box that all others write into, and a page of signs beside it.
 //
-// A sign has 64 bits: what is called (kind) above how far it has come (count). Who
-// writes numbers into a box calls __threadfence_system() and then sets the sign; who
-// has seen the sign calls it before reading. So numbers are there when their sign is.
+// A sign has 64 bits: what is called (kind) above how far it has come (count). A block
+// writes numbers into a box, meets at a barrier, and one of its threads calls
+// __threadfence_system() and then sets the sign; who has seen the sign calls it, and a
+// barrier lets the others of its block read. So numbers are there when their sign is.
 //
 // one_shot:  a small message goes whole to all, and each sums for itself, in the order
 //            of ranks. One wait.
@@ -24,7 +25,7 @@
 #include <cuda_runtime.h>
 
 constexpr int THREADS = 512, UNROLL = 4, SLOTS = 4;
-constexpr int CHUNK = THREADS * UNROLL;  // packs
+constexpr int PART = THREADS * UNROLL;  // packs
 constexpr int SUM = 0, AVG = 1, PRODUCT = 2, MIN = 3, MAX = 4;
 constexpr unsigned long long LOST = 1, DIFFERS = 2;
 constexpr int BETWEEN =
@@ -154,16 +155,64 @@ __device__ Pack over_ranks(Pack own, const Pack* slot, long long stride,
     return out.pack;
 }
 
+// A thread's packs of a part: THREADS apart, and `left` numbers are there from the first
+// on. All of them are asked for before any is written: a store lets no load pass.
+template <class T, class F>
+__device__ void for_each(long long left, F&& of_one) {
+    constexpr int WIDTH = 16 / sizeof(T);
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u)
+        if (u * THREADS * WIDTH < left) of_one(u, u * THREADS * WIDTH);
+}
+
+template <class T>
+__device__ void load_each(Pack (&packs)[UNROLL], const T* from,
+                          long long left) {
+    for_each<T>(
+        left, [&](int u, int i) { packs[u] = load(from + i, left - i); });
+}
+
+template <class T>
+__device__ void store_each(T* to, long long left,
+                           const Pack (&packs)[UNROLL]) {
+    for_each<T>(left,
+                [&](int u, int i) { store(to + i, left - i, packs[u]); });
+}
+
+// The same in a box, whose packs are whole.
+template <class T>
+__device__ void read_each(Pack (&packs)[UNROLL], const Pack* from,
+                          long long left) {
+    for_each<T>(left, [&](int u, int) { packs[u] = from[u * THREADS]; });
+}
+
+template <class T>
+__device__ void write_each(Pack* to, const Pack (&packs)[UNROLL],
+                           long long left) {
+    for_each<T>(left, [&](int u, int) { to[u * THREADS] = packs[u]; });
+}
+
+template <class T, int OP>
+__device__ void sum_each(Pack (&packs)[UNROLL], const Pack* slot,
+                         long long left, long long stride, int rank,
+                         int ranks) {
+    for_each<T>(left, [&](int u, int) {
+        packs[u] = over_ranks<T, OP>(packs[u], slot + u * THREADS, stride,
+                                     rank, ranks);
+    });
+}
+
 // Set a sign in all other ranks' pages; what this block wrote before is there first.
 __device__ void tell(unsigned long long* const* signs, long long place,
                      unsigned kind, unsigned count, int rank, int ranks) {
-    __threadfence_system();
     __syncthreads();
     const int peer = threadIdx.x;
-    if (peer < ranks && peer != rank)
+    if (peer < ranks && peer != rank) {
+        __threadfence_system();
         atomicExch_system(
             signs[peer] + place,
             static_cast<unsigned long long>(kind) << 32 | count);
+    }
 }
 
 // Wait until each other rank's sign has come to `count`; thread p waits for rank p.
@@ -194,8 +243,8 @@ __device__ void await(unsigned long long* const* signs, long long place,
                          static_cast<unsigned long long>(peer) << 32 |
                          kind;
         }
+        __threadfence_system();
     }
-    __threadfence_system();
     __syncthreads();
 }
 
@@ -214,24 +263,26 @@ __global__ void __launch_bounds__(THREADS, 1)
              unsigned count, long long limit) {
     constexpr int WIDTH = 16 / sizeof(T);
     const long long packs = (n + WIDTH - 1) / WIDTH;
-    const long long first = blockIdx.x * THREADS + threadIdx.x;
-    const long long stride = static_cast<long long>(gridDim.x) * THREADS;
     bool given_up = false;
+    const long long first = blockIdx.x * PART + threadIdx.x;
+    const long long stride = static_cast<long long>(gridDim.x) * PART;
     for (long long at = first; at < packs; at += stride) {
-        const Pack own = load(x + at * WIDTH, n - at * WIDTH);
-        for (int step = 1; step < ranks; ++step) {
-            const int peer = (rank + step) % ranks;
-            boxes[peer][rank * room + at] = own;
-        }
+        const long long left = n - at * WIDTH;
+        Pack own[UNROLL];
+        load_each(own, x + at * WIDTH, left);
+        for (int step = 1; step < ranks; ++step)
+            write_each<T>(boxes[(rank + step) % ranks] + rank * room + at,
+                          own, left);
     }
     tell(signs, rank * gridDim.x + blockIdx.x, kind, count, rank, ranks);
     await(signs, blockIdx.x, gridDim.x, kind, count, rank, ranks, trouble,
           limit, given_up);
     for (long long at = first; at < packs; at += stride) {
         const long long left = n - at * WIDTH;
-        store(out + at * WIDTH, left,
-              over_ranks<T, OP>(load(x + at * WIDTH, left),
-                                boxes[rank] + at, room, rank, ranks));
+        Pack sums[UNROLL];
+        load_each(sums, x + at * WIDTH, left);
+        sum_each<T, OP>(sums, boxes[rank] + at, left, room, rank, ranks);
+        store_each(out + at * WIDTH, left, sums);
     }
 }
 
@@ -243,23 +294,26 @@ constexpr int REDUCES = 1, GATHERS = 2;
 //   ALL = REDUCES | GATHERS:  x, out: (n)          out = the ranks' x combined
 //   REDUCES:                  x: (n), out: its own segment of the sum
 //   GATHERS:                  x: its own segment, out: (n)
-// `boxes[r]` holds [2][blocks][SLOTS][ranks][CHUNK] packs, for chunks and for sums;
-// `signs[r]` [2][ranks][blocks]. Where a half is left out, its signs still travel.
+// A chunk has `parts` parts: its sign and its waiting are shared by so many.
+// `boxes[r]` holds twice `room` packs, for chunks and for sums, each of them
+// [blocks][SLOTS][ranks][parts * PART]; `signs[r]` [2][ranks][blocks]. Where a half is
+// left out, its signs still travel. Launches may differ in `parts`, not in blocks.
 template <class T, int OP, int DOES>
 __global__ void __launch_bounds__(THREADS, 1)
     two_shot(Pack* const* boxes, unsigned long long* const* signs,
              unsigned long long* trouble, const T* x, T* out, long long n,
-             long long segment, int root, int rank, int ranks,
-             unsigned kind, unsigned count, long long limit) {
+             long long segment, long long room, int parts, int root,
+             int rank, int ranks, unsigned kind, unsigned count,
+             long long limit) {
     constexpr int WIDTH = 16 / sizeof(T);
-    const long long a_slot = static_cast<long long>(ranks) * CHUNK;
-    const long long a_block = SLOTS * a_slot;
-    const long long chunks_at = blockIdx.x * a_block;
-    const long long sums_at = gridDim.x * a_block + chunks_at;
+    const long long chunk = static_cast<long long>(parts) * PART;
+    const long long a_slot = ranks * chunk;
+    const long long chunks_at = blockIdx.x * SLOTS * a_slot;
+    const long long sums_at = room + chunks_at;
     const long long packs = (segment + WIDTH - 1) / WIDTH;
-    const long long tiles = (packs + CHUNK - 1) / CHUNK;
+    const long long chunks = (packs + chunk - 1) / chunk;
     const int rounds =
-        static_cast<int>((tiles + gridDim.x - 1) / gridDim.x);
+        static_cast<int>((chunks + gridDim.x - 1) / gridDim.x);
     const long long mine = page(0, ranks) + rank * gridDim.x + blockIdx.x;
     const long long theirs = page(0, ranks) + blockIdx.x;
     const long long sums = page(1, ranks);
@@ -267,95 +321,70 @@ __global__ void __launch_bounds__(THREADS, 1)
     T* own_out = DOES & GATHERS && root < 0 ? out + rank * segment : out;
     bool given_up = false;
 
-    // The first number of this thread's packs in a segment, and how many are left there.
-    const auto begin = [&](int round) {
-        return ((static_cast<long long>(round) * gridDim.x + blockIdx.x) *
-                    CHUNK +
-                threadIdx.x) *
-               WIDTH;
-    };
     const auto length = [&](int s) {
         const long long left = n - (root >= 0 ? 0 : s * segment);
         return left < segment ? left : segment;
     };
-    const auto slot = [&](int round) { return round % SLOTS * a_slot; };
+    // This thread's first number of a part in a segment, and where rank r's pack of it
+    // lies in a box, behind `chunks_at` or `sums_at` and r's chunk.
+    const auto begin = [&](int round, int part) {
+        const long long before =
+            static_cast<long long>(round) * gridDim.x + blockIdx.x;
+        return (before * chunk + part * PART + threadIdx.x) * WIDTH;
+    };
+    const auto slot = [&](int round, int part) {
+        return round % SLOTS * a_slot + part * PART + threadIdx.x;
+    };
 
     const auto scatter = [&](int round) {
-        const long long at = begin(round);
-        if (DOES & REDUCES) {
+        for (int part = 0; DOES & REDUCES && part < parts; ++part) {
+            const long long at = begin(round, part);
+            const long long to =
+                chunks_at + slot(round, part) + rank * chunk;
             for (int step = 1; step < ranks; ++step) {
                 const int peer = (rank + step) % ranks;
-                Pack* to = boxes[peer] + chunks_at + slot(round) +
-                           rank * CHUNK + threadIdx.x;
-                const T* from = x + peer * segment;
-                const long long held = length(peer);
+                const long long left = length(peer) - at;
                 Pack packs[UNROLL];
-#pragma unroll
-                for (int u = 0; u < UNROLL; ++u) {
-                    const long long i = at + u * THREADS * WIDTH;
-                    packs[u] =
-                        i < held ? load(from + i, held - i) : Pack{};
-                }
-#pragma unroll
-                for (int u = 0; u < UNROLL; ++u)
-                    if (at + u * THREADS * WIDTH < held)
-                        to[u * THREADS] = packs[u];
+                load_each(packs, x + peer * segment + at, left);
+                write_each<T>(boxes[peer] + to, packs, left);
             }
         }
         tell(signs, mine, kind, count + round + 1, rank, ranks);
     };
     const auto reduce = [&](int round) {
-        const long long at = begin(round), held = length(rank);
-        const Pack* got =
-            boxes[rank] + chunks_at + slot(round) + threadIdx.x;
-        Pack packs[UNROLL];
-        if (root < 0 || root == rank) {
-            // All loads first: stores behind which they could not pass come after.
-#pragma unroll
-            for (int u = 0; u < UNROLL; ++u) {
-                const long long i = at + u * THREADS * WIDTH;
-                if (i >= held) continue;
-                packs[u] = load(own_x + i, held - i);
-                if (DOES & REDUCES)
-                    packs[u] = over_ranks<T, OP>(
-                        packs[u], got + u * THREADS, CHUNK, rank, ranks);
-            }
-#pragma unroll
-            for (int u = 0; u < UNROLL; ++u) {
-                const long long i = at + u * THREADS * WIDTH;
-                if (i < held) store(own_out + i, held - i, packs[u]);
-            }
-            for (int step = 1; DOES & GATHERS && step < ranks; ++step) {
-                Pack* to = boxes[(rank + step) % ranks] + sums_at +
-                           slot(round) + rank * CHUNK + threadIdx.x;
-#pragma unroll
-                for (int u = 0; u < UNROLL; ++u)
-                    if (at + u * THREADS * WIDTH < held)
-                        to[u * THREADS] = packs[u];
-            }
+        for (int part = 0; (root < 0 || root == rank) && part < parts;
+             ++part) {
+            const long long at = begin(round, part);
+            const long long left = length(rank) - at;
+            const Pack* got = boxes[rank] + chunks_at + slot(round, part);
+            const long long to =
+                sums_at + slot(round, part) + rank * chunk;
+            Pack packs[UNROLL];
+            load_each(packs, own_x + at, left);
+            if (DOES & REDUCES)
+                sum_each<T, OP>(packs, got, left, chunk, rank, ranks);
+            store_each(own_out + at, left, packs);
+            for (int step = 1; DOES & GATHERS && step < ranks; ++step)
+                write_each<T>(boxes[(rank + step) % ranks] + to, packs,
+                              left);
         }
         tell(signs, sums + mine, kind, count + round + 1, rank, ranks);
     };
     const auto keep = [&](int round) {
         await(signs, sums + theirs, gridDim.x, kind, count + round + 1,
               rank, ranks, trouble, limit, given_up);
-        const long long at = begin(round);
-        for (int step = 1; DOES & GATHERS && step < ranks; ++step) {
-            const int peer = (rank + step) % ranks;
-            if (root >= 0 && peer != root) continue;
-            const Pack* got = boxes[rank] + sums_at + slot(round) +
-                              peer * CHUNK + threadIdx.x;
-            T* to = out + (root >= 0 ? 0 : peer * segment);
-            const long long held = length(peer);
-            Pack packs[UNROLL];
-#pragma unroll
-            for (int u = 0; u < UNROLL; ++u)
-                if (at + u * THREADS * WIDTH < held)
-                    packs[u] = got[u * THREADS];
-#pragma unroll
-            for (int u = 0; u < UNROLL; ++u) {
-                const long long i = at + u * THREADS * WIDTH;
-                if (i < held) store(to + i, held - i, packs[u]);
+        for (int part = 0; DOES & GATHERS && part < parts; ++part) {
+            const long long at = begin(round, part);
+            for (int step = 1; step < ranks; ++step) {
+                const int peer = (rank + step) % ranks;
+                if (root >= 0 && peer != root) continue;
+                const long long left = length(peer) - at;
+                const Pack* got = boxes[rank] + sums_at +
+                                  slot(round, part) + peer * chunk;
+                Pack packs[UNROLL];
+                read_each<T>(packs, got, left);
+                store_each(out + (root >= 0 ? 0 : peer * segment) + at,
+                           left, packs);
             }
         }
     };

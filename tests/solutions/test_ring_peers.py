@@ -30,7 +30,8 @@ CPP = {
 }  # fmt: skip
 BOTH, REDUCES, GATHERS = 3, 1, 2
 LIMIT = 60 * 10**9
-SLOTS, CHUNK, THREADS = 4, 128, 64
+SLOTS, PART, THREADS = 4, 128, 64
+PARTS = 3
 
 
 @cache
@@ -41,9 +42,9 @@ def kernel(name: str, text: str = SMALL) -> kw.cuda.Kernel:
 class Boxes:
     """What ranks of one machine hold for each other, as before a first call."""
 
-    def __init__(self, ranks: int, blocks: int, room: int) -> None:
-        self.ranks, self.blocks, self.room = ranks, blocks, room
-        packs = max(2 * ranks * room, 2 * blocks * SLOTS * ranks * CHUNK)
+    def __init__(self, ranks: int, blocks: int, room: int, parts: int = 1) -> None:
+        self.half = max(ranks * room, blocks * SLOTS * ranks * parts * PART)
+        packs = 2 * self.half
         self.boxes = [torch.zeros(16 * packs, dtype=torch.uint8) for _ in range(ranks)]
         self.signs = [
             torch.zeros(2 * ranks * blocks, dtype=torch.int64) for _ in range(ranks)
@@ -92,20 +93,27 @@ def segment_of(n: int, ranks: int, dtype: torch.dtype) -> int:
 
 
 def two_shot(
-    xs: list[torch.Tensor], op: str, text: str = SMALL, trace: bool = False
+    xs: list[torch.Tensor],
+    op: str,
+    text: str = SMALL,
+    trace: bool = False,
+    parts: int = 2,
 ) -> tuple[list[torch.Tensor], TraceReport | None]:
     ranks, n, blocks = len(xs), xs[0].numel(), 2
-    boxes = Boxes(ranks, blocks, 0)
+    boxes = Boxes(ranks, blocks, 0, parts)
     outs = [x.clone() for x in xs]
     made = kernel(f"two_shot<{CPP[xs[0].dtype]}, {OPS.index(op)}, {BOTH}>", text)
     launch = made.trace.on_ranks if trace else made.on_ranks
     segment = segment_of(n, ranks, xs[0].dtype)
     report = launch[blocks, THREADS](
         *(
-            boxes.given(r, outs[r], outs[r], n, segment, -1, r, ranks, 7, 0, LIMIT)
+            boxes.given(
+                r, outs[r], outs[r], n, segment, boxes.half, parts, -1, r, ranks, 7, 0,
+                LIMIT,
+            )
             for r in range(ranks)
         )
-    )
+    )  # fmt: skip
     assert not any(int(each[0]) for each in boxes.trouble)
     return outs, report
 
@@ -134,9 +142,10 @@ def test_other_ops(name: str, op: str) -> None:
         )
 
 
-def test_many_rounds_between_four_ranks() -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_many_rounds_between_four_ranks(parts: int) -> None:
     xs = [drawn(torch.float32, 30_011, r) for r in range(4)]
-    for out in two_shot(xs, "SUM")[0]:
+    for out in two_shot(xs, "SUM", parts=parts)[0]:
         assert torch.equal(out, combined(xs, "SUM"))
 
 
@@ -153,11 +162,12 @@ def test_the_halves(n: int) -> None:
         kernel(f"two_shot<float, 0, {does}>").on_ranks[blocks, THREADS](
             *(
                 boxes.given(
-                    r, x[r], out[r], n, segment, root, r, ranks, does, base, LIMIT
+                    r, x[r], out[r], n, segment, boxes.half, 1, root, r, ranks, does,
+                    base, LIMIT,
                 )
                 for r in range(ranks)
             )
-        )
+        )  # fmt: skip
 
     run(REDUCES, xs, parts, ranks * n, n, -1)
     run(GATHERS, parts, whole, ranks * n, n, -1)
@@ -177,15 +187,15 @@ def test_a_trace_finds_nothing(name: str) -> None:
     assert torch.equal(outs[0], combined(xs, "SUM"))
 
 
-TELL = "    __threadfence_system();\n    __syncthreads();\n    const int peer"
+TELL = "        __threadfence_system();\n        atomicExch_system("
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 @pytest.mark.parametrize(
     ("good", "bad"),
     [
-        (TELL, TELL.replace("    __threadfence_system();\n", "")),
-        (TELL, TELL.replace("_system", "")),
+        (TELL, TELL.replace("        __threadfence_system();\n", "")),
+        (TELL, TELL.replace("fence_system", "fence")),
         ("atomicExch_system(", "atomicExch("),
     ],
     ids=["no_release", "release_to_the_gpu", "sign_to_the_gpu"],
@@ -239,15 +249,15 @@ class Launches:
             patch.setattr(module, "BLOCKS", 2)
         patch.setattr(on_gpus, "_load", lambda *_: None)
         patch.setattr(on_gpus, "agree", lambda *_: None)
-        patch.setattr(torch.cuda, "current_stream", lambda: None)
+        patch.setattr(on_gpus.Caller, "_follow", lambda _: None)
         patch.setattr(
             on_gpus,
             "_launch",
             lambda name, n, _, given: self.kept.append((name, n, given)),
         )
         signs = [torch.int64, 2 * ranks * 2]
-        slots = [torch.uint8, 2 * 2 * SLOTS * ranks * gpu_transport.CHUNK * 16]
-        once = [torch.uint8, ranks * gpu_transport.ONCE]
+        half, room = 2 * SLOTS * ranks * PARTS * gpu_transport.PART, 2**14
+        slots, once = [torch.uint8, 2 * half * 16], [torch.uint8, ranks * room]
         for at, (dtype, size) in enumerate((once, once, slots, signs, signs, signs), 1):
             self.memory[at] = [torch.zeros(size, dtype=dtype) for _ in range(ranks)]
         self.trouble = [torch.zeros(2, dtype=torch.int64) for _ in range(ranks)]
@@ -255,7 +265,8 @@ class Launches:
         for r in range(ranks):
             peers = SimpleNamespace(
                 device=SimpleNamespace(index=0), once=((1, 4), (2, 5)), chunks=(3, 6),
-                trouble_at=r, limit=LIMIT, check=lambda _: None,
+                trouble_at=r, room=room, half=half, parts=PARTS,
+                limit=LIMIT, check=lambda _: None,
             )  # fmt: skip
             patch.setattr(on_gpus, "Peers", lambda *_, peers=peers: peers)
             mesh = SimpleNamespace(rank=r, size=ranks)
@@ -283,7 +294,6 @@ class Launches:
 
 def test_what_ranks_launch_call_after_call(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = 3
-    monkeypatch.setattr(on_gpus, "ONCE", 16_384)
     launches = Launches(ranks, monkeypatch)
     names = set()
     for n in (5, 4096, 100_000, 1, 30_011, 4097, 0, 2, 99_999):
@@ -319,4 +329,4 @@ def test_parameters_stand_where_the_kernels_read_them() -> None:
             assert ctypes.sizeof(kind) == (8 if wide else 4), parameter
     assert f"THREADS = {gpu_transport.THREADS}," in TEXT
     assert f"SLOTS = {gpu_transport.SLOTS};" in TEXT
-    assert gpu_transport.CHUNK == 4 * gpu_transport.THREADS and "UNROLL = 4," in TEXT
+    assert gpu_transport.PART == 4 * gpu_transport.THREADS and "UNROLL = 4," in TEXT
