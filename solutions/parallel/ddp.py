@@ -156,7 +156,7 @@ class DistributedDataParallel(nn.Module):
         self._arrived = []
         for bucket in self._buckets:
             bucket.missing, bucket.handle = set(bucket.members), None
-        self._buckets[-1].buffer[-1] = 0
+        self._lost().zero_()
         engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
         engine.queue_callback(self._finish)
         for number in sorted(self._unused):
@@ -188,7 +188,9 @@ class DistributedDataParallel(nn.Module):
             view.zero_()
         elif grad.data_ptr() == view.data_ptr() and grad.dtype == view.dtype:
             view.div_(self.world)
-        else:
+        elif grad.dtype == view.dtype and not grad.is_sparse:
+            torch.div(grad.detach(), self.world, out=view)
+        else:  # in the wider type first: a quotient is rounded too
             view.copy_(grad).div_(self.world)
         bucket.missing.discard(number)
         self._launch()
@@ -211,7 +213,7 @@ class DistributedDataParallel(nn.Module):
         for number in lost:
             self._where[number].views[number].zero_()
             self._where[number].missing.discard(number)
-        self._buckets[-1].buffer[-1] = len(lost)
+        self._lost().fill_(len(lost))
         self._launch()
         for bucket in self._buckets:
             assert bucket.handle is not None
@@ -234,7 +236,7 @@ class DistributedDataParallel(nn.Module):
 
     def _tell_of(self, lost: list[int]) -> None:
         """Raise on every rank where a parameter of some rank was given no gradient."""
-        flag = self._buckets[-1].buffer[-1:]
+        flag = self._lost()
         late, self._late = self._late, None
         if flag.is_cuda:
             # Read in the next step, when it is here without waiting.
@@ -263,6 +265,13 @@ class DistributedDataParallel(nn.Module):
         return everyone - {n for n, by in enumerate(count.tolist()) if not by}
 
     # --- buckets ----------------------------------------------------------------
+
+    def _lost(self) -> torch.Tensor:
+        """Return the number that counts parameters without a gradient.
+
+        To assign a Python number to a place of a tensor on a GPU would wait for it.
+        """
+        return self._buckets[-1].buffer[-1:]
 
     def _fill(self, order: Any) -> None:
         self._buckets = make_buckets(
