@@ -164,7 +164,7 @@ def beside_torch(
 
     ways = [once(call.ours), once(call.peer)]
     times: list[list[float]] = [[], []]
-    for _ in range(ROUNDS // 4):
+    for _ in range(ROUNDS // 10):
         for samples, way in zip(times, ways, strict=True):
             torch.cuda.synchronize()
             samples.append(microseconds(way))
