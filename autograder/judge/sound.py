@@ -60,11 +60,11 @@ def check_sound(run: Run, worker: Worker) -> tuple[Gate, Trace | None]:
 
 def _not_emulated(run: Run, trouble: Header) -> Gate:
     """Say why a kernel that a GPU's compiler takes has no trace here."""
-    if trouble.get("kind") == "toolchain":
-        kept = "the trace was kept from being made"
-        return Gate("sound", "failed", kept, {"toolchain": True})
     words = trouble_message(trouble, run.exercise).splitlines()
     why = words[0] if words else "it does not compile there"
+    if trouble.get("kind") == "toolchain":
+        kept = f"the trace was kept from being made: {' '.join(words)[:600]}"
+        return Gate("sound", "failed", kept, {"toolchain": True})
     return Gate("sound", "not checked", f"the emulator cannot run it: {why}")
 
 
