@@ -14,6 +14,10 @@ from kernelwright.emulator.source import mask
 _SPLICE = re.compile(r"\\[ \t\r]*\n")
 _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(\w+)(.*)$", re.MULTILINE)
 _CONDITIONS = ("if", "ifdef", "ifndef", "elif", "elifdef", "elifndef")
+_DEFAULT = re.compile(
+    r"^[ \t]*#[ \t]*(ifndef[ \t]+([A-Za-z_]\w*))[ \t]*\n\s*#[ \t]*define[ \t]+\2\b",
+    re.MULTILINE,
+)
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _DEFINED = re.compile(r"\s*([A-Za-z_]\w*)(\([^)]*\))?(.*)", re.DOTALL)
 _WORDS = frozenset(("defined", "true", "false", "and", "or", "not"))
@@ -28,6 +32,21 @@ _CUDAS = frozenset(
         *("asm", "attribute", "func", "LINE"),
     )
 )
+
+
+def with_defaults(source: str) -> str:
+    """Let a constant that a cell guards by ``#ifndef`` be what the cell says.
+
+    Nobody else has named it, so the guard is always open; written ``#if 1`` it is open
+    for every compiler, whatever its headers define. All characters keep their places.
+    """
+    text = mask(source)
+    for guard in reversed([*_DEFAULT.finditer(text)]):
+        first = re.search(rf"#[ \t]*define[ \t]+{guard[2]}\b", text)
+        if first and first.start() > guard.start():
+            begin, end = guard.span(1)
+            source = source[:begin] + "if 1".ljust(end - begin) + source[end:]
+    return source
 
 
 def two_programs(source: str) -> str:

@@ -14,6 +14,7 @@ from typing import cast
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
 from autograder.judge import gates
+from autograder.judge.branches import with_defaults
 from autograder.judge.kinds import kind_of
 from autograder.judge.results import Gate, Part, Result, Status
 from autograder.judge.run import Run
@@ -150,7 +151,7 @@ class Judge:
         return Run(
             exercise=exercise,
             cells=tuple(
-                Cell(one.id, one.language, code_of(submission.answer(one).source))
+                Cell(one.id, one.language, _judged(one, submission.answer(one).source))
                 for one in ordered
             ),
             server=self.server,
@@ -202,6 +203,12 @@ class Judge:
             printed=clean(run.printed, 80_000),
             source=answer.source,
         )
+
+
+def _judged(exercise: Exercise, source: str) -> str:
+    """Return the program of a cell as every compiler is to read it."""
+    code = code_of(source)
+    return with_defaults(code) if exercise.language == "cuda" else code
 
 
 def device_here() -> str:

@@ -6,7 +6,7 @@ import pytest
 from small_exercises import KERNEL, RIGHT_KERNEL
 
 from autograder.exercises import all_exercises
-from autograder.judge.branches import two_programs
+from autograder.judge.branches import two_programs, with_defaults
 from autograder.judge.judge import Judge
 from autograder.languages import code_of
 from autograder.submission.submitted import Cells, References
@@ -49,6 +49,32 @@ def test_a_cell_that_asks_which_compiler_it_is(source: str) -> None:
 @pytest.mark.parametrize("source", ONE.values(), ids=ONE)
 def test_a_cell_that_is_one_program(source: str) -> None:
     assert not two_programs(source)
+
+
+@pytest.mark.parametrize(
+    ("given", "judged"),
+    [
+        ("#ifndef N\n#define N 8\n#endif", "#if 1    \n#define N 8\n#endif"),
+        # A header's name is the cell's own from here on, for both compilers.
+        (" # ifndef EOF\n\n#define EOF 8", " # if 1      \n\n#define EOF 8"),
+        *((same, same) for same in (
+            "#define N 4\n#ifndef N\n#define N 8\n#endif",
+            "#ifndef N\n#define M 8\n#endif",
+            "#ifndef N\nint a;\n#define N 8\n#endif",
+            "// #ifndef N\n#define N 8",
+        )),
+    ],
+)  # fmt: skip
+def test_a_constant_may_be_guarded(given: str, judged: str) -> None:
+    assert with_defaults(given) == judged
+    assert len(given) == len(judged)
+
+
+def test_a_guarded_constant_earns_what_a_plain_one_does(judge: Judge) -> None:
+    guard = "#ifndef TWO\n#define TWO 2\n#endif\n\n"
+    cell = RIGHT_KERNEL.replace("2 * x[i];", "TWO * x[i];")
+    cell = cell.replace("__global__", guard + "__global__", 1)
+    assert judge.grade(KERNEL, Cells({"doubled": cell})).earned
 
 
 def test_the_line_is_the_learners_own() -> None:
