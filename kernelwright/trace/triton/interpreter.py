@@ -17,7 +17,12 @@ from kernelwright.errors import LaunchError
 from kernelwright.trace.report import Op
 from kernelwright.trace.triton.doubts import doubtful
 from kernelwright.trace.triton.memory import GuardedArguments
-from kernelwright.trace.triton.start import interpreted, with_index, without_nan
+from kernelwright.trace.triton.start import (
+    interpreted,
+    untimed,
+    with_index,
+    without_nan,
+)
 from kernelwright.trace.triton.watch import Watch
 
 _ABSENT = object()
@@ -89,8 +94,7 @@ def _watched(watch: Watch) -> Iterator[None]:
         # Compiled kernels, on a machine with a GPU, are interpreted for once.
         for name, method in interpreted().items():
             changes.replace(jit.JITFunction, name, method)
-        untimed = _untimed(autotuner.Autotuner.run)
-        changes.replace(autotuner.Autotuner, "run", untimed)
+        changes.replace(autotuner.Autotuner, "run", untimed(autotuner.Autotuner.run))
         index = with_index(interpreter._patch_lang_tensor)
         changes.replace(interpreter, "_patch_lang_tensor", index)
         # A GPU says nothing of an overflow or a NaN, and what nobody wrote may be one.
@@ -98,24 +102,6 @@ def _watched(watch: Watch) -> Iterator[None]:
             yield
     finally:
         changes.undo()
-
-
-def _untimed(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Have an autotuned kernel take its first configuration: times say nothing here.
-
-    Nor is one chosen for the launches behind the trace.
-    """
-
-    def run_first(self: Any, *arguments: Any, **named: Any) -> Any:
-        every = self.configs
-        self.nargs = dict(zip(self.arg_names, arguments, strict=False))
-        self.configs = self.prune_configs(named)[:1]
-        try:
-            return run(self, *arguments, **named)
-        finally:
-            self.configs = every
-
-    return run_first
 
 
 def _watch_launches(

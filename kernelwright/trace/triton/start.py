@@ -17,6 +17,9 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FunctionType
 from typing import Any
 
+from kernelwright.trace.triton import libdevice
+from kernelwright.trace.triton.after_import import after_import
+
 # From this one on its interpreter takes what numpy allows (see `with_index`).
 _MENDED = (3, 7)
 
@@ -34,6 +37,42 @@ def start_interpreter() -> None:
     if jit := sys.modules.get("triton.runtime.jit"):
         for name, method in interpreted().items():
             setattr(jit.JITFunction, name, method)
+    after_import("triton.runtime.autotuner", _tune_nothing)
+    for name in libdevice.MODULES:
+        after_import(name, _interpret)
+
+
+def _interprets() -> bool:
+    """Say whether what is imported now is to be interpreted: some imports are not."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _tune_nothing(autotuner: Any) -> None:
+    if _interprets():
+        autotuner.Autotuner.run = untimed(autotuner.Autotuner.run)
+
+
+def _interpret(module: Any) -> None:
+    if _interprets():
+        libdevice.interpret(module)
+
+
+def untimed(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Have an autotuned kernel take its first configuration: times say nothing here.
+
+    Nor is one chosen for the launches behind a trace.
+    """
+
+    def run_first(self: Any, *arguments: Any, **named: Any) -> Any:
+        every = self.configs
+        self.nargs = dict(zip(self.arg_names, arguments, strict=False))
+        self.configs = self.prune_configs(named)[:1]
+        try:
+            return run(self, *arguments, **named)
+        finally:
+            self.configs = every
+
+    return run_first
 
 
 def _installed() -> tuple[int, ...] | None:

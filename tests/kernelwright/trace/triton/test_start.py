@@ -46,6 +46,27 @@ for kernel in (early, late):
     assert not kw.trace_triton(kernel)[(1,)](x, out, SIZE=32).problems
     assert out.item() == 64, (kernel, out)
 """
+TUNED = """\
+import torch
+{first}
+{second}
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.language.extra.cuda import libdevice as of_cuda
+
+@triton.autotune([triton.Config(dict(SIZE=n)) for n in (8, 16)], key=["n"])
+@triton.jit
+def bend(x, out, n, SIZE: tl.constexpr):
+    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    value = tl.load(x + i, mask=i < n)
+    bent = libdevice.pow(libdevice.tanh(value), 3.0) + of_cuda.erf(value)
+    tl.store(out + i, bent, mask=i < n)
+
+x, out = torch.randn(20), torch.empty(20)
+bend[lambda meta: (triton.cdiv(20, meta["SIZE"]),)](x, out, 20)
+torch.testing.assert_close(out, x.tanh() ** 3 + x.erf())
+assert len(bend.configs) == 2
+"""
 LEAN = """\
 import sys
 import kernelwright
@@ -67,6 +88,12 @@ def run(tmp_path: Path, text: str) -> None:
 
 def test_a_triton_that_was_imported_first_is_interpreted(tmp_path: Path) -> None:
     run(tmp_path, LATE)
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["early", "late"])
+def test_what_a_gpu_alone_could_time_or_compute(tmp_path: Path, order: int) -> None:
+    first, second = ("import triton", "import kernelwright as kw")[::order]
+    run(tmp_path, TUNED.format(first=first, second=second))
 
 
 @pytest.mark.skipif(
