@@ -8,6 +8,7 @@ import torch
 
 from autograder.drawing import drawn, vector_case
 from autograder.exercise import Case
+from autograder.exercises.vector_add.saxpy_grid_stride import launched_case
 from autograder.exercises.vector_add.shared import THREADS
 
 
@@ -46,12 +47,19 @@ def _lengths(
     return hidden
 
 
+def _launched(generator: torch.Generator) -> Iterator[Case]:
+    """Draw lengths for the usual 96 threads, and another launch."""
+    # Fewer than the 96 threads, whole rounds of them, and a few more or less.
+    yield from _lengths(96, below=96, rounds=(2, 20), rest=32)(generator)
+    n, blocks, threads = (drawn(generator, *r) for r in ((97, 3000), (1, 9), (2, 65)))
+    yield launched_case(n, blocks, threads)
+
+
 HIDDEN = {
     "add_one": {"hidden": _add_one},
     "vector_add": {"hidden": _lengths()},
-    # Fewer than the 96 threads, whole rounds of them, and a few more or less.
-    "saxpy_grid_stride": {"hidden": _lengths(96, below=96, rounds=(2, 20), rest=32)},
-    "scale_offset": {"hidden": _lengths(96, below=96, rounds=(2, 20), rest=32)},
+    "saxpy_grid_stride": {"hidden": _launched},
+    "scale_offset": {"hidden": _launched},
     "vector_add_triton": {"hidden": _lengths()},
     "vector_add_vec4": {"hidden": _lengths()},
 }

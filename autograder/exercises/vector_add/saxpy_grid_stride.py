@@ -28,9 +28,23 @@ from autograder.exercises.vector_add.shared import (
 from autograder.ideals import moves
 
 
-def fixed_launch(n: int) -> Launch:
+def launched_case(n: int, blocks: int, threads: int) -> Case:
+    """Return a case of one length and a launch of its own."""
+    many = f"{blocks} block{'s' if blocks > 1 else ''} of {threads} threads"
+    sizes = {"n": n, "blocks": blocks, "threads": threads}
+    return Case(f"n = {n:,}, {many}", sizes)
+
+
+def fixed_launch(case: Case) -> Launch:
     """Return a launch that does not follow n: most threads take several elements."""
-    return Launch((8192,), (THREADS,)) if n > 2**20 else Launch((3,), (32,))
+    if case.sizes["n"] > 2**20:
+        return Launch((8192,), (THREADS,))
+    blocks, threads = case.sizes.get("blocks", 3), case.sizes.get("threads", 32)
+    return Launch((blocks,), (threads,))
+
+
+# Fewer blocks, of fewer threads: whoever wrote 96, 32 or 3 down leaves elements out.
+LAUNCHED = (*CASES, launched_case(1000, 2, 16))
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:
@@ -42,7 +56,7 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     return Problem(
         {"a": a, "x": x, "y": y, "out": None, "n": n},
         {"out": Output((n,), torch.float32)},
-        fixed_launch(n),
+        fixed_launch(case),
     )
 
 
@@ -73,13 +87,13 @@ SAXPY = Exercise(
     goal="Compute `out[i] = a * x[i] + y[i]` for any `n`, with any number of threads.",
     requirements=(
         "The launch does not depend on `n`: 3 blocks of 32 threads must do for 1,009 "
-        "elements, and for 1.",
+        "elements, and for 1. Any other launch must do, too.",
         "At every moment neighbouring threads work on neighbouring elements.",
         "Each element is computed once.",
     ),
     problem=_problem,
     reference=_reference,
-    cases=CASES,
+    cases=LAUNCHED,
     tolerance=Tolerance(factor=1.0, scale=_scale),
     hints=(
         "How many threads are there in the whole grid? That is how far a thread "

@@ -17,8 +17,7 @@ from autograder.exercise import (
     Problem,
     Tolerance,
 )
-from autograder.exercises.vector_add.saxpy_grid_stride import fixed_launch
-from autograder.exercises.vector_add.shared import CASES
+from autograder.exercises.vector_add.saxpy_grid_stride import LAUNCHED, fixed_launch
 from autograder.ideals import moves
 
 
@@ -31,7 +30,7 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     return Problem(
         {"x": x, "scale": scale, "offset": offset, "out": None, "n": n},
         {"out": Output((n,), torch.float32)},
-        fixed_launch(n),
+        fixed_launch(case),
     )
 
 
@@ -65,7 +64,7 @@ SCALE_OFFSET = Exercise(
     ),
     problem=_problem,
     reference=_reference,
-    cases=(*CASES, vector_case(96), vector_case(960)),
+    cases=(*LAUNCHED, vector_case(96), vector_case(960)),
     tolerance=Tolerance(factor=1.0, scale=_magnitude),
     hints=(
         "The sizes that pass are multiples of 96, the number of threads. Draw the "
