@@ -117,7 +117,8 @@ def write_prints(exercise: Exercise, judge: Judge) -> int:
     doubles = _doubles(exercise, parse(text), shown, cases, problems)
     kept = {name: one for name, one in kept.items() if name not in doubles}
     # Of two with one print, that with a premise is asked first.
-    kept = dict(sorted(kept.items(), key=lambda item: "needs" not in item[1]))
+    premises = {"needs", "lacks"}
+    kept = dict(sorted(kept.items(), key=lambda item: not premises & item[1].keys()))
     path = path_of(exercise)
     path.parent.mkdir(exist_ok=True)
     path.write_text(_text(made_of(exercise), places, kept), encoding="utf-8")

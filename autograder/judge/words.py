@@ -148,6 +148,13 @@ def not_by_kernels(answer: dict[str, Any], name: str, right: bool) -> str:
         begin = (
             "the values are right, and no Triton kernel made them: " if right else ""
         )
+        # A launch is noted, whatever its grid; it counts once a program begins.
+        if answer.get("kernels"):
+            return (
+                f"{begin}your Triton kernel was launched on a grid of 0 programs, so "
+                "nothing ran. `//` rounds down, to 0 where one program has all the "
+                "work: triton.cdiv rounds up."
+            )
         return (
             f"{begin}no Triton kernel was launched. Call yours with its grid, "
             "kernel[(programs,)](...), and return the tensor that it wrote."
