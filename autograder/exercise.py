@@ -55,11 +55,13 @@ class Output:
         shape: of the tensor.
         dtype: of its elements.
         bits: whether a whole number is read by its bits: a message shows it in hex.
+        labels: what messages call each element, where its index tells nothing.
     """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     bits: bool = False
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ LYING_BENCHMARK = Exercise(
     requirements=(
         "Each kernel is launched `warm_up` times unmeasured, then timed `samples` "
         "times.",
-        "Each sample finds its input in memory, not in the cache.",
+        "Each sample finds its input in memory, not in the cache, and the GPU still "
+        "busy, so that what a launch costs is not counted.",
         "The result is the ratio of the two medians.",
     ),
     problem=_problem,

@@ -19,7 +19,7 @@ from autograder.exercises.profiling.shared import prelude
 from autograder.worker.adapters.practice import region_name
 
 _DEEPEST = 3
-_COLUMNS = ("calls", "total_ms", "own_ms")
+_COLUMNS = {"calls": torch.int64, "total_ms": torch.float32, "own_ms": torch.float32}
 
 
 def region_case(runs: int, regime: str, words: str) -> Case:
@@ -52,15 +52,13 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
         "work": work,
         "fails": fails,
     }
-    count = len(set(paths_of(depths, names.tolist())))
-    return Problem(
-        arguments,
-        {
-            "calls": Output((count,), torch.int64),
-            "total_ms": Output((count,), torch.float32),
-            "own_ms": Output((count,), torch.float32),
-        },
-    )
+    paths = list(dict.fromkeys(paths_of(depths, names.tolist())))
+    outputs = {}
+    for place, (name, dtype) in enumerate(_COLUMNS.items()):
+        what = name.replace("_", " ")
+        labels = tuple(f"summary()[{path!r}][{place}] ({what})" for path in paths)
+        outputs[name] = Output((len(paths),), dtype, labels=labels)
+    return Problem(arguments, outputs)
 
 
 def paths_of(depths: list[int], names: list[int]) -> list[str]:

@@ -56,7 +56,9 @@ TIME_KERNEL = Exercise(
     requirements=(
         "`warm_up` launches are discarded; then `samples` are timed, one launch each.",
         "Time is the device's, between two events of `gpu.Event(enable_timing=True)`.",
-        "Before each sample `flush()` empties the cache; it is not part of the time.",
+        "Before each sample `flush()` empties the cache; it is not part of the time. "
+        "Nothing waits after it: the GPU is still busy while you launch, so that what "
+        "a launch costs is not counted.",
         "The result is the median in ms.",
     ),
     problem=_problem,

@@ -66,6 +66,8 @@ class Kind(ABC):
 
     def element(self, problem: Problem, output: str, place: Sequence[int]) -> str:
         """Name an element of an output, and apart from it the rank that has it."""
+        if labels := problem.outputs[output].labels:
+            return labels[place[0]]
         if problem.ranks and output in problem.replicated:
             output, place = f"{output}[{place[0]}]", place[1:]
         elif problem.ranks:

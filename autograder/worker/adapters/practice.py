@@ -31,7 +31,7 @@ def adapt_timer(
     gpu = PracticeGPU()
     launch = gpu.kernel("kernel", cold.tolist(), warm.tolist(), compile_ms=9.0)
     found = answer(gpu, launch, gpu.flush, warm_up, samples)
-    return _number(found, _name(answer), torch.float32, cold.device)
+    return _measured(gpu, _number(found, _name(answer), torch.float32, cold.device))
 
 
 def adapt_comparison(
@@ -54,7 +54,7 @@ def adapt_comparison(
         for name, times in (("old", old), ("new", new))
     )
     found = answer(gpu, first, second, gpu.flush, warm_up, samples)
-    return _number(found, _name(answer), torch.float32, old.device)
+    return _measured(gpu, _number(found, _name(answer), torch.float32, old.device))
 
 
 def adapt_memory(
@@ -74,7 +74,7 @@ def adapt_memory(
         lives: after how many further allocations each is freed; those that outlive
             the call make up its result.
         before: bytes in use beforehand.
-        history: an earlier, higher peak.
+        history: an earlier, higher peak; half of it the first call takes for a moment.
         workspace: bytes that the first call takes and keeps.
         leak: bytes that every call takes and keeps.
     """
@@ -88,6 +88,7 @@ def adapt_memory(
     def fn() -> list[PracticeTensor]:
         if not kept:
             kept.append(gpu.empty(workspace))
+            gpu.empty(history // 2)  # given back at once: it only tried something out
         if leak:
             kept.append(gpu.empty(leak))
         living: list[tuple[int, PracticeTensor]] = []
@@ -207,7 +208,8 @@ class _Program:
 
 def region_name(number: int) -> str:
     """Return the name that stands for a number in a script."""
-    names = ("step", "forward", "backward", "attention", "mlp", "loss")
+    # One begins as another does: what lies inside is told by the slash alone.
+    names = ("step", "forward", "forward_again", "backward", "mlp", "loss")
     return names[number % len(names)]
 
 
@@ -227,6 +229,17 @@ def _number(
             raise WrongReturn(f"{name} returned {value}; wanted a whole number.")
         value = int(value)
     return torch.tensor(value, dtype=dtype, device=device)
+
+
+def _measured(gpu: PracticeGPU, number: torch.Tensor) -> torch.Tensor:
+    """Return a number that an answer measured; refuse one that no clock of gpu gave."""
+    if not any(done.kind in ("event", "read") for done in gpu.log):
+        raise WrongReturn(
+            f"the number returned is {number.item():.6g}, and no event was recorded on "
+            "gpu. The computer's own clock, time.perf_counter(), knows nothing of what "
+            "the GPU does: record two events of gpu.Event(enable_timing=True)."
+        )
+    return number
 
 
 def _name(answer: Answer) -> str:

@@ -35,7 +35,7 @@ def test_paths_follow_depths() -> None:
     assert paths_of([0, 1, 2, 1, 0], [0, 1, 2, 1, 0]) == [
         "step",
         "step/forward",
-        "step/forward/backward",
+        "step/forward/forward_again",
         "step/forward",
         "step",
     ]
