@@ -264,8 +264,8 @@ def _outside(problem: Problem, name: str, before: bool, index: object) -> str:
     threads = prod(launch.grid) * prod(launch.block) if launch else 0
     if takes_length and type(index) is int and 0 <= index < threads:
         return (
-            f"{told} Threads without an element of their own must write nothing: is "
-            "the store inside of its guard?"
+            f"{told} Threads without an element of their own must write nothing: let "
+            "a guard keep all of them out, from the first index past the end on."
         )
     return f"{told} From what is that index computed, and what is its largest value?"
 

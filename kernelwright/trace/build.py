@@ -40,6 +40,7 @@ from kernelwright.trace.own_arrays import own_subscripts
 from kernelwright.trace.places import Places
 from kernelwright.trace.problems import problems_of
 from kernelwright.trace.report import TraceReport
+from kernelwright.trace.shapes import shapes_in
 from kernelwright.trace.sharing import sharing_of
 from kernelwright.trace.unwritten import is_unwritten
 
@@ -127,6 +128,7 @@ def trace(
         SharedVariables(
             variables,
             {k: short_name(v) for k, v in readable.items() if k not in hidden},
+            shapes_in(kernel.source),
         ),
         dynamic,
         launcher.shared,

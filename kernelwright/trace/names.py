@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernelwright.emulator.source import mask
 from kernelwright.emulator.symbols import Variable
+from kernelwright.trace.shapes import Shape, shape_of
 
 _DYNAMIC = re.compile(
     r"\bextern\b[^;]*\b__shared__\b[^;]*?(\w+)\s*\[|"
@@ -103,7 +104,13 @@ def short_name(demangled: str) -> str:
 class SharedVariables:
     """The ``__shared__`` variables of a module, found by their place."""
 
-    def __init__(self, variables: Sequence[Variable], names: dict[str, str]) -> None:
+    def __init__(
+        self,
+        variables: Sequence[Variable],
+        names: dict[str, str],
+        shapes: Mapping[str, set[Shape]],
+    ) -> None:
+        self._shapes = shapes
         chosen = [
             (v.offset, v.size, names[v.name])
             for v in variables
@@ -112,8 +119,11 @@ class SharedVariables:
         self._found = sorted(chosen)
         self._starts = [offset for offset, *_ in self._found]
 
-    def at(self, offset: int) -> tuple[str, int, int] | None:
-        """Return the variable nearest to an offset: its name, the byte in it, its size.
+    def at(self, offset: int) -> tuple[str, int, int, int, Shape] | None:
+        """Return the variable nearest to an offset.
+
+        That is its name, the byte in it, its size, and where its declaration tells
+        them the bytes of an element and its shape.
 
         Between two variables it is the one whose end or beginning is nearer.
         """
@@ -124,4 +134,5 @@ class SharedVariables:
         start, size, name = min(
             near, key=lambda v: max(v[0] - offset, offset - sum(v[:2]))
         )
-        return name, offset - start, size
+        shape, element = shape_of(size, self._shapes.get(name, set()))
+        return name, offset - start, size, element, shape

@@ -15,16 +15,21 @@ from kernelwright.trace.memory import Buffer
 from kernelwright.trace.names import SharedVariables
 from kernelwright.trace.own_arrays import Subscript
 from kernelwright.trace.report import Space, Triple
+from kernelwright.trace.shapes import Shape
 
 
 @dataclass(frozen=True)
 class Place:
-    """An address: the buffer's name, the byte in it, and the buffer's size."""
+    """An address: the buffer's name, the byte in it, and the buffer's size.
+
+    ``shape`` is that of a shared array whose declaration tells it.
+    """
 
     buffer: str | None
     offset: int
     size: int
     element: int
+    shape: Shape = ()
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Places:
             found = self.shared.at(address - static_low)
             if found is None:
                 return Place(None, address - static_low, 0, 1)
-            return Place(*found, 1)
+            return Place(*found)
         if place == DYNAMIC_SHARED:
             return Place(self.dynamic, address - dynamic_low, self.dynamic_bytes, 1)
         for buffer in self.buffers:

@@ -12,6 +12,7 @@ from kernelwright.emulator.tracing import RawTrace, Recorded
 from kernelwright.trace.lines import op_name
 from kernelwright.trace.places import Place, Places, Touched
 from kernelwright.trace.report import Problem, Triple
+from kernelwright.trace.shapes import indices
 
 _FAULTS = {
     "memory": "unmapped access",
@@ -186,7 +187,7 @@ def _past_own_array(row: Any, places: Places) -> Problem:
     message = (
         f"line {subscript.line}: {_who(row, 'thread', 'block', places)} "
         f"{subscript.did} {subscript.of}[{index}], outside of {subscript.of}{size}: "
-        "check the index against the size"
+        "keep every index inside of it"
     )
     return Problem(
         "out of bounds",
@@ -320,19 +321,19 @@ def _outside(
             return "unmapped access", beside_null
         return "out of bounds", (
             f"{beside_null}, as {_list([*places.empty, *places.absent])} are: they "
-            "have no elements. Check the index against the size"
+            "have no elements, and no index is inside of them"
         )
     size = ", which is empty" if where.buffer else ""
     if where.size:
-        unit = width if space == "shared" else where.element
-        size = f", which has {where.size // max(unit, 1)} " + (
-            "elements" if unit > 1 else "bytes"
-        )
+        unit = _unit(where, width, space)
+        many = " x ".join(map(str, where.shape or (where.size // unit,)))
+        size = f", which has {many} {'elements' if unit > 1 else 'bytes'}"
     elif where.buffer and space == "shared":
         size += " (the launch asked for no bytes of dynamic shared memory)"
+    part = "partly " if 0 <= where.offset < where.size else ""
     return "out of bounds", (
-        f"line {line}: {who} {did} {element}, outside of {where.buffer}{size}: check "
-        "the index against the size"
+        f"line {line}: {who} {did} {element}, {part}outside of {where.buffer}{size}: "
+        "keep every index inside of it"
     )
 
 
@@ -360,12 +361,21 @@ def _why_unwritten(space: str, copied: int | None) -> str:
 
 
 def _element(where: Place, width: int, space: str) -> tuple[str, int | None]:
-    """Name an element; shared memory is counted in units of the access."""
+    """Name an element, or the first and last of several that are moved at once."""
     if where.buffer is None:
         return "memory", None
-    unit = width if space == "shared" or where.element <= 1 else where.element
-    index = where.offset // max(unit, 1)
-    return f"{where.buffer}[{index}]", index
+    unit = _unit(where, width, space)
+    first = where.offset // unit
+    last = max(first, (where.offset + width - 1) // unit)
+    named = [f"{where.buffer}{indices(where.shape, n)}" for n in (first, last)]
+    return " to ".join(dict.fromkeys(named)), first
+
+
+def _unit(where: Place, width: int, space: str) -> int:
+    """Return in what bytes a buffer is counted; the access's where nothing tells."""
+    if (space == "shared" and not where.shape) or where.element <= 1:
+        return max(width, 1)
+    return where.element
 
 
 def _index(index: Triple) -> str:

@@ -221,7 +221,7 @@ def test_a_broken_kernel_is_reported_with_its_lines(case):
 
 # What mends each kind, as its message must say.
 MENDS = {
-    OUTSIDE: "check the index against the size",
+    OUTSIDE: "keep every index inside of it",
     "misaligned": "begin at a multiple of 16 bytes",
     RACE: "a __syncthreads() between",
     FRESH: "before",

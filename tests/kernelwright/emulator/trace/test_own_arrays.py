@@ -29,7 +29,7 @@ OVERRUNS = {
     "a read": (
         "float v[8] = {};\n    for (int i = 0; i <= n; ++i) sum += v[i];",
         8,
-        (4, "v", 8, "reads v[8], outside of v, which has 8 elements: check the index"),
+        (4, "v", 8, "reads v[8], outside of v, which has 8 elements: keep every index"),
     ),
     "a write": (
         "int v[8];\n    for (int i = 0; i <= n; ++i) v[i] = i;\n    sum = v[n / 2];",

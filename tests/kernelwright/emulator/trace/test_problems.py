@@ -258,6 +258,19 @@ def test_the_end_of_a_matrix_in_shared_memory_is_seen_and_its_rows_are_not(trace
     (problem,) = report.problems
     assert (problem.buffer, problem.count) == ("tile", 32)
     assert problem.index == 8 * 32 + problem.threads[0][0]
+    named = f"tile[8][{problem.threads[0][0]}], outside of tile, which has 8 x 32 elem"
+    assert named in problem.message
+
+
+def test_a_wide_access_that_begins_inside_names_where_it_ends(trace):
+    source = """__global__ void k(const float* x, float4* out) {
+    out[0] = reinterpret_cast<const float4*>(x)[threadIdx.x];
+}"""
+    report = trace(source, "k", 1, 3, torch.zeros(9), torch.zeros(4))
+    (problem,) = (p for p in report.problems if p.kind == "out of bounds")
+    assert "reads x[8] to x[11], partly outside of x, which has 9 elements" in (
+        problem.message
+    )
 
 
 @pytest.mark.parametrize("rounds", ["k < 9", "k <= 8"])
