@@ -20,7 +20,9 @@ _REQUIRED = re.compile(
     r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:(?P<column>\d+):)? +(?:recursively )?"
     r"required (?:from|by)"
 )
-_INSTANTIATION = re.compile(r"in instantiation of|required (?:from|by)")
+_INSTANTIATION = re.compile(
+    r"in instantiation of|required (?:from|by)|in expansion of macro"
+)
 _OPTION = re.compile(r" \[-[WDf][^\]]*\]$")
 _KERNEL = re.compile(
     r"\b__global__\b[^;{}()]*?(?:__launch_bounds__\s*\([^)]*\)\s*)?"

@@ -78,6 +78,56 @@ _UNKNOWN = re.compile(
 )
 
 
+# Names that are macros here, in the words of g++, which shows what they stand for.
+_BUILT_IN = re.compile(
+    r"(?:uint3|dim3)[{(]kwemu_(thread|block|block_dim|grid_dim)_x\(\)[^)}]*"
+    r"(?:\(\)[^)}]*){2}[)}]"
+)
+_BUILT_INS = {
+    "thread": "threadIdx",
+    "block": "blockIdx",
+    "block_dim": "blockDim",
+    "grid_dim": "gridDim",
+}
+# `x[i]`, likewise.
+_ELEMENT = re.compile(
+    r"\*\((\w+) \+ \(\(sizetype\)\("
+    r"(?:\(\(long unsigned int\)(.+?)\)|(.+?)) \* \d+\)\)\)"
+)
+# What is left of either, quoted.
+_INTERNAL = re.compile(r"'[^']*(?:\bsizetype\b|\bkwemu_)[^']*'")
+# What types that do not fit show, and what to do about it.
+_TYPES = (
+    (
+        r"'(?:const )?(?:uint3|dim3)'",
+        "threadIdx, blockIdx, blockDim and gridDim are three numbers each: take one, "
+        "with .x, .y or .z",
+    ),
+    (
+        r"^(?:no match for 'operator|invalid operands to binary).*"
+        r"'(?:const )?(?:float|double|u?int)[234]'",
+        "a vector cannot be computed with as a whole: compute with each of its parts, "
+        ".x, .y and so on",
+    ),
+    (
+        r"^request for member .* non-class type '[^']*\*'",
+        "an array is given to a kernel as an address, which does not know how many "
+        "elements there are",
+    ),
+    (
+        r"^invalid operands of types '[^']*\*'|"
+        r"^cannot convert '\w+' to '[^']*\*' in assignment",
+        "an array's name is its address: to mean an element, index it, as x[i]",
+    ),
+    (
+        r"^invalid types '[^']*\*\[(?:float|double)\]' for array subscript",
+        "an index is a whole number: make it an int",
+    ),
+    (r"casts away qualifiers", "what is const stays so: cast to a const type, too"),
+    (r"cannot be used as a function", "index an array with [ ], and multiply with *"),
+)
+
+
 def mend(diagnostic: Diagnostic, lines: list[str]) -> Diagnostic | None:
     """Return the diagnostic in a learner's words; None to leave it out.
 
@@ -86,9 +136,10 @@ def mend(diagnostic: Diagnostic, lines: list[str]) -> Diagnostic | None:
         lines: the author's source.
     """
     text = _without_internals(diagnostic.message)
-    diagnostic = replace(diagnostic, message=text)
     if "kwemu_" in text and diagnostic.severity == "note":
         return None
+    text = _INTERNAL.sub("what stands here", text)
+    diagnostic = replace(diagnostic, message=text)
     if diagnostic.severity == "note" and _HOW_TO_SILENCE.search(text):
         return None
     if diagnostic.severity == "warning":
@@ -145,6 +196,9 @@ def _without_internals(text: str) -> str:
     )
     text = re.sub(r"('cuda[A-Z]\w*' was not declared .*?); did you mean.*", r"\1", text)
     text = text.replace("kwemu_printf", "printf")
+    text = _BUILT_IN.sub(lambda found: _BUILT_INS[found[1]], text)
+    text = re.sub(r"\.(?:uint3|dim3)::(?=[xyz]\b)", ".", text)
+    text = _ELEMENT.sub(lambda f: f"{f[1]}[{(f[2] or f[3]).strip('()')}]", text)
     text = re.sub(r" \{aka '?kwemu_[^}]*\}| \(aka 'kwemu_[^)]*\)", "", text)
     text = re.sub(r"\bkwemu_\w+::", "", text)
     # clang repeats the condition; what it means stands behind the colon.
@@ -169,6 +223,9 @@ def _advice(text: str) -> str:
             return "memory and launches belong to Python here; keep only device code"
         if "did you mean" not in text:
             return _about_name(name)
+    for pattern, words in _TYPES:
+        if re.search(pattern, text):
+            return words
     if re.match(r"assignment of read-only|read-only variable", text):
         return "what is const can be read, not written"
     if "ambiguous" in text and re.search(r"half|bfloat16", text):
