@@ -11,6 +11,13 @@ from kernelwright.emulator.faults import fault_of
 from kernelwright.emulator.tracing import RawTrace, Recorded
 from kernelwright.trace.lines import op_name
 from kernelwright.trace.places import Place, Places, Touched
+from kernelwright.trace.races import (
+    DID,
+    Races,
+    in_one_warp,
+    order_of_ranks,
+    races_of,
+)
 from kernelwright.trace.report import Problem, Triple
 from kernelwright.trace.shapes import indices
 
@@ -21,7 +28,6 @@ _FAULTS = {
     "KernelDeadlock": "deadlock",
     "KernelTimeout": "timeout",
 }
-_DID = {"load": "reads", "store": "writes", "atomic": "updates", "async copy": "copies"}
 
 
 def problems_of(
@@ -34,9 +40,10 @@ def problems_of(
 ) -> tuple[Problem, ...]:
     """Collect what all workers reported, alike ones together."""
     found: dict[tuple[str, tuple[int, ...], str | None], Problem] = {}
+    races = races_of(raw, lines, places, source)
     reported = [(row, worker) for worker in raw.workers for row in worker.problems]
     for row, worker in sorted(reported, key=lambda each: _rank(each[0])):
-        problem = _problem(row, worker, lines, places, raw.workers)
+        problem = _problem(row, worker, lines, places, raw.workers, races)
         key = (problem.kind, tuple(sorted(problem.lines)), problem.buffer)
         if key in found:
             total = found[key].count + problem.count
@@ -69,17 +76,9 @@ def _rank(row: Any) -> tuple[int, int, int]:
     order = 0
     if row["kind"] == tracing.RACE and row["block"] != row["other_block"]:
         order = 2
-    elif row["kind"] == tracing.RACE and _in_one_warp(row):
+    elif row["kind"] == tracing.RACE and in_one_warp(row):
         order = 1
     return order, int(row["block"]), int(row["thread"])
-
-
-def _in_one_warp(row: Any) -> bool:
-    """Whether the two threads of a race are lanes of one warp."""
-    return bool(
-        row["block"] == row["other_block"]
-        and row["thread"] // 32 == row["other_thread"] // 32
-    )
 
 
 def _problem(
@@ -88,6 +87,7 @@ def _problem(
     lines: dict[int, int],
     places: Places,
     workers: Sequence[Recorded],
+    races: Races,
 ) -> Problem:
     kind = int(row["kind"])
     if kind == tracing.OWN_ARRAY:
@@ -99,7 +99,7 @@ def _problem(
     thread = places.thread(int(row["thread"]))
     line = lines.get(int(row["pc"]), 0) or int(row["line"])
     other_line = lines.get(int(row["other_pc"]), 0) or int(row["other_line"])
-    did = _DID[op_name(int(row["op"]))]
+    did = DID[op_name(int(row["op"]))]
     who = _who(row, "thread", "block", places)
     threads: tuple[Triple, ...] = (thread,)
     at: tuple[int, ...] = (line,)
@@ -110,22 +110,13 @@ def _problem(
         threads, at = (other, thread), tuple(dict.fromkeys((other_line, line)))
         first = _who(row, "other_thread", "other_block", places)
         ranks = {places.rank(int(row[name])) for name in ("block", "other_block")}
-        before = _DID[op_name(int(row["other_op"]))]
+        before = DID[op_name(int(row["other_op"]))]
         if len(ranks) > 1:
-            mend = _order_of_ranks(
-                atomics=before == did == "updates", fence=int(row["narrow"])
-            )
+            mend = order_of_ranks(row)
         elif other_block == block:
-            mend = _order_in_a_block(
-                one_line=other_line == line, one_warp=_in_one_warp(row)
-            )
+            mend = races.within_a_block(row, other_line, line, where.buffer, space)
         else:
-            mend = _order_of_blocks(
-                one_line=other_line == line,
-                handed_on="reads" in (before, did),
-                atomics=before == did == "updates",
-                fence_too_narrow=bool(row["narrow"]),
-            )
+            mend = races.between_blocks(row, other_line, line, where.buffer)
         name = "race"
         message = (
             f"race on {element}: {first} {before} it on line {other_line}, {who} "
@@ -209,73 +200,6 @@ def _who(row: Any, thread: str, block: str, places: Places) -> str:
         f"{_index(places.block_index(number))}"
     )
     return f"{name} of rank {places.rank(number)}" if places.ranks > 1 else name
-
-
-# Of a race's ``narrow``: the atomic that looked has no fence behind it.
-_NONE_BEHIND = 2
-
-
-def _order_of_ranks(*, atomics: bool, fence: int) -> str:
-    """Say how accesses of two ranks that race can be put in order."""
-    if atomics:
-        return (
-            "an atomic is one for its own GPU's threads only, unless its name ends in "
-            "_system: use that one, as atomicAdd_system() for atomicAdd()"
-        )
-    if fence == _NONE_BEHIND:
-        return (
-            "the one that writes told of it, and the other one saw that; but a flag "
-            "that was seen does not hold back what is read behind it: call "
-            "__threadfence_system() between the two here, too"
-        )
-    if fence:
-        return (
-            "between ranks a fence is __threadfence_system(), and an atomic one whose "
-            "name ends in _system: the others reach this rank's GPU only"
-        )
-    return (
-        "ranks run as they like: the one that writes calls __threadfence_system() and "
-        "then sets a flag by an atomic of _system; the other one looks at the flag by "
-        "such an atomic until it is set, and touches this only then"
-    )
-
-
-def _order_in_a_block(*, one_line: bool, one_warp: bool) -> str:
-    """Say how two accesses of a block's threads that race can be put in order."""
-    barrier = "__syncwarp()" if one_warp else "__syncthreads()"
-    other = " (a __syncthreads() between them would do too)" if one_warp else ""
-    if one_line:
-        return (
-            "let each thread touch its own element, or use an atomic; where a loop "
-            f"comes to this line again, put a {barrier} between its rounds{other}"
-        )
-    return (
-        f"put a {barrier} between the two{', lanes of one warp' if one_warp else ''}"
-        f"{other}, or let each thread touch its own element"
-    )
-
-
-def _order_of_blocks(
-    *, one_line: bool, handed_on: bool, atomics: bool, fence_too_narrow: bool
-) -> str:
-    """Say how accesses of two blocks that race can be put in order."""
-    if atomics:
-        return (
-            "an atomic whose name ends in _block is one for its own block's threads "
-            "only: use the one without _block, as atomicAdd() for atomicAdd_block()"
-        )
-    if fence_too_narrow:
-        return (
-            "__threadfence_block() reaches this block's threads only: what another "
-            "block is to see needs __threadfence() before the atomic that tells of it"
-        )
-    # On one line it is a +=, where nothing but an atomic helps.
-    if handed_on and not one_line:
-        return (
-            "blocks run in any order: leave the reading to a later launch, or let the "
-            "writer call __threadfence() and then count itself by an atomic"
-        )
-    return "blocks run in any order: give each its own element, or use an atomic"
 
 
 def _ranges(lanes: list[int]) -> str:

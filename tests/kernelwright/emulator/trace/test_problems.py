@@ -81,7 +81,9 @@ def test_barriers_within_a_warp_order_its_lanes_alone(trace):
     ("body", "mend"),
     [
         ("if (threadIdx.x == 0) sum[0] += x[blockIdx.x];", "or use an atomic"),
-        ("sum[blockIdx.x % 2] = x[blockIdx.x];", "or use an atomic"),
+        ("sum[blockIdx.x % 2] = x[blockIdx.x];", "give each block elements of its own"),
+        ("sum[threadIdx.x % 2] = threadIdx.x;", "so check the index"),
+        ("sum[0] = threadIdx.x + sum[0];", "or use an atomic"),
         ("if (threadIdx.x < 5) __syncwarp();", "(5 to 31)"),
         ("if (threadIdx.x % 31) __syncwarp();", "(0, 31)"),
         ("if (threadIdx.x % 31) __syncwarp();", "let them come too"),
@@ -126,6 +128,20 @@ def test_a_problem_says_what_mends_it(trace, body, mend):
             128,
             "put a __syncthreads() between its rounds",
         ),
+        # A barrier stands there, and who is ahead comes to its other side first.
+        (
+            "int i = 4; while (i--) { part[t] = x[t] + i; __syncthreads(); "
+            "out[t] = part[t ^ 1] + part[63 - t]; }",
+            64,
+            "the __syncthreads() on line 6 stands between the two in one round of the "
+            "loop, or one call of the function, so one of them belongs to the next: "
+            "put a __syncthreads() behind line 7 too, before line 5 comes again",
+        ),
+        (
+            "part[t] = x[t]; if (x[0] > 9) __syncthreads(); out[t] = part[63 - t];",
+            64,
+            "put a __syncthreads() between the two, or",
+        ),
     ],
 )
 def test_a_race_names_the_smallest_barrier_that_mends_it(trace, body, threads, mend):
@@ -141,6 +157,21 @@ def test_a_race_names_the_smallest_barrier_that_mends_it(trace, body, threads, m
     for problem in races:
         one_warp = len({x // 32 for x, _, _ in problem.threads}) == 1
         assert ("put a __syncwarp()" in problem.message) == one_warp
+
+
+def test_a_race_in_one_warp_does_not_hide_what_another_race_needs(trace):
+    source = """__global__ void k(const float* x, float* out) {
+    __shared__ float one[64], all[64];
+    int t = threadIdx.x;
+    one[t] = x[t];
+    all[t] = x[t];
+    out[t] = one[t ^ 1] + all[63 - t];
+}"""
+    report = trace(source, "k", 1, 64, torch.randn(64), torch.zeros(64))
+    races = [p for p in report.problems if p.kind == "race"]
+    assert {problem.buffer for problem in races} == {"one", "all"}
+    for problem in races:
+        assert "put a __syncthreads() between the two, or" in problem.message
 
 
 def test_the_same_value_twice_is_no_race_and_another_is(trace):
