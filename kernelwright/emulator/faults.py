@@ -83,6 +83,13 @@ def fault_of(
     if outcome.rank:
         loop += ", as one does that waits for what no rank tells"
     message += f". Either {loop}, or this is too much for the emulator"
+    if outcome.unbegun and not outcome.rank:
+        # So it is on a GPU that cannot hold all blocks at once.
+        several = "blocks" if outcome.unbegun > 1 else "block"
+        message += (
+            f". {outcome.unbegun:,} {several} had not begun: some begin only when "
+            "others have ended, so that no block may wait for another"
+        )
     return KernelTimeout(message, kind="timeout", line=line, block=block, thread=thread)
 
 

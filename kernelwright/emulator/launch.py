@@ -68,6 +68,7 @@ class Outcome(ctypes.Structure):
         ("printed", ctypes.c_void_p),
         ("print_cut", ctypes.c_int32),
         ("rank", ctypes.c_uint32),
+        ("unbegun", ctypes.c_uint64),
     ]
 
 

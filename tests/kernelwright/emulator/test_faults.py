@@ -243,6 +243,16 @@ def test_an_endless_loop_ends_at_the_deadline(build, body):
     still_works(build)
 
 
+def test_a_block_that_waits_for_one_to_come_is_told_of_it(build):
+    source = """__global__ void k(int* came) {
+    atomicAdd(came, 1);
+    while (atomicAdd(came, 0) < 100) {}
+}"""
+    with pytest.raises(KernelTimeout, match=r"\d+ blocks had not begun") as caught:
+        build(source)("k", 100, 32, np.zeros(1, np.int32), deadline_s=0.3)
+    assert str(caught.value).endswith("no block may wait for another")
+
+
 def test_the_deadline_of_the_environment(build, monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_DEADLINE_S", "0.05")
     kernel = build("__global__ void k() {\n    while (true) {}\n}")

@@ -172,6 +172,8 @@ bool Worker::claim_outcome(Kind kind, unsigned thread) {
     Outcome& outcome = launch->outcome;
     outcome.kind = kind;
     outcome.rank = launch->spec.ranks > 1 ? rank + 1 : 0;
+    uint64_t begun = launch->next_block.load();
+    outcome.unbegun = begun < launch->blocks ? launch->blocks - begun : 0;
     for (int i = 0; i < 3; ++i) {
         outcome.block[i] = block[i];
         outcome.thread[i] = index[thread][i];

@@ -70,7 +70,8 @@ struct Outcome {
     uint64_t printed_bytes;
     const char* printed;
     int32_t print_cut;
-    uint32_t rank;  // from 1; 0 where there is one
+    uint32_t rank;     // from 1; 0 where there is one
+    uint64_t unbegun;  // blocks that no worker had taken up
 };
 
 // What Python asks for. Python knows this layout (launch.py).
