@@ -30,6 +30,7 @@ def _rows(
                 (257, most // 2, "far"),
                 (40, 400, "masked"),
                 (100, 300, "cold"),
+                (40, 400, "filled"),
             )
         ):
             dtype = dtypes[number % len(dtypes)]
@@ -76,6 +77,7 @@ def _long_rows(generator: torch.Generator) -> Iterator[Case]:
     yield rows_case(3, drawn(generator, 2, 4000))
     yield rows_case(1, drawn(generator, 9_000, 20_000), "growing", HALF)
     yield rows_case(5, drawn(generator, 4097, 8000), "masked")
+    yield rows_case(3, drawn(generator, 4097, 8000), "filled")
 
 
 def _halves(generator: torch.Generator) -> Iterator[Case]:

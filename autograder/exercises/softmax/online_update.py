@@ -75,6 +75,7 @@ ONLINE_UPDATE = Exercise(
         "`(maximum, total)`.",
         "A maximum of -inf with total 0 is the empty beginning.",
         "Where nothing but -inf has been seen, it stays (-inf, 0): no NaN.",
+        "By maximum, exp and sum: torch's logsumexp and softmax know the rule already.",
     ),
     problem=_update_problem,
     reference=withheld,

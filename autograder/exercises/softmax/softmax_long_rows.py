@@ -46,10 +46,11 @@ SOFTMAX_LONG_ROWS = Exercise(
     requirements=(
         "x is (rows, columns), contiguous, fp32 or fp16; out is like x; pieces of "
         "4,096 columns, the last one shorter.",
-        "`piece_kernel` leaves (maximum, total) of its piece: (-inf, 0) where all of "
-        "it is -inf.",
+        "`piece_kernel` leaves (maximum, total) of its piece. One that is all -inf "
+        "adds nothing to its row: (-inf, 0).",
         "`combine_kernel` brings the totals of all pieces to the row's maximum.",
-        "x is loaded twice, once by each kernel.",
+        "x is loaded twice, once by each kernel; all arithmetic is theirs, without "
+        "torch's functions and tl.softmax.",
     ),
     problem=_long_problem,
     reference=softmax,
@@ -57,6 +58,7 @@ SOFTMAX_LONG_ROWS = Exercise(
         rows_case(2, 8192),
         rows_case(2, 10_000, "growing"),
         rows_case(6, 5000, "masked"),
+        rows_case(3, 4100, "filled"),
         rows_case(2, 4097, "far"),
         rows_case(3, 100),
         rows_case(1, 20_000, "growing", HALF),

@@ -34,7 +34,8 @@ SOFTMAX_TRITON = Exercise(
         "out is like x.",
         "Maximum, exponentials and sum in fp32; the lanes past the row's end change "
         "neither.",
-        "Each element is loaded once and stored once.",
+        "Each element is loaded once and stored once; all arithmetic is the kernel's, "
+        "without torch's functions and tl.softmax.",
     ),
     problem=rows_problem,
     reference=softmax,
@@ -45,6 +46,7 @@ SOFTMAX_TRITON = Exercise(
         rows_case(4, 300, "cold"),
         rows_case(4, 33, dtype=HALF),
         rows_case(4, 200, "masked"),
+        rows_case(4, 90, "filled"),
         rows_case(3, 1),
         rows_case(0, 7),
         rows_case(2, 16_384, "growing", HALF),
