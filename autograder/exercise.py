@@ -145,6 +145,7 @@ class Count:
             element: fewer requests are ideal then.
         times: how many times the ideal earns the points; ``None`` where more is fine.
         at_least: the least that earns them; ``None`` where less is no harm.
+        advice: what to do about it, where the figure alone does not say.
     """
 
     metric: str
@@ -155,6 +156,7 @@ class Count:
     width: int | None = None
     times: float | None = 1.05
     at_least: float | None = None
+    advice: str = ""
 
 
 @dataclass(frozen=True)

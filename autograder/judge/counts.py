@@ -50,7 +50,7 @@ def check_counts(run: Run, trace: Trace | None) -> Gate:
             kind = (count.space, count.op) if count.space else (count.metric, "")
             # That more requests bring more bytes needs no second word.
             if count.metric == "writers" or kind not in bad:
-                said = _missed(count, row, problem, trace)
+                said = f"{_missed(count, row, problem, trace)} {count.advice}".rstrip()
                 bad[kind] = f"{bad[kind]} {said}" if kind in bad else said
     detail = {"counts": rows, **figures(trace)}
     if bad:

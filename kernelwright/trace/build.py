@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import re
 from collections import OrderedDict
@@ -161,14 +162,23 @@ def trace(
         source=kernel.source,
         unique_sectors=sum(raw.unique_sectors),
         flops=_share(tracer.flops, len(chosen), total),
-        by_block={
-            name: sum(w.operations[name] for w in raw.workers) / len(chosen)
-            for name in COUNTED
-        },
+        by_block=_by_block(raw, len(chosen), math.prod(launcher.block)),
         sharing=sharing_of(raw.shared, places.regions, memory.buffers, lines),
         printed=raw.printed,
         log=RequestLog(raw.workers, lines, places),
     )
+
+
+def _by_block(raw: RawTrace, blocks: int, threads: int) -> dict[str, float]:
+    """Say what a block does on average; of bytes under way, at each product."""
+    sums = {name: sum(w.operations[name] for w in raw.workers) for name in COUNTED}
+    done = {name: figure / blocks for name, figure in sums.items()}
+    # Summed up for the warp that multiplied: it has its share of the block's.
+    warps = math.ceil(threads / 32)
+    done["bytes under way at a product"] *= (
+        warps / sums["matrix products"] * blocks if sums["matrix products"] else 0.0
+    )
+    return done
 
 
 def _owner(shown: str) -> str:

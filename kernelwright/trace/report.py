@@ -209,7 +209,8 @@ class TraceReport(HasProblems):
         by_block: what a block does together, on average, by name: ``barriers``;
             ``shuffles`` of all its warps, of which a group's ``reduce`` is one;
             likewise ``matrix products`` on tensor cores (``mma.sync``, or WMMA's
-            ``mma_sync``, of which the machine makes two) and ``ldmatrix``.
+            ``mma_sync``, of which the machine makes two) and ``ldmatrix``;
+            ``bytes under way at a product``, of asynchronous copies, on average.
         sharing: of each parameter's memory, what several threads touched alike.
         printed: what the kernel's printf wrote.
         log: the whole requests behind ``accesses``.

@@ -172,6 +172,16 @@ STAGED_COUNTS = (
     barriers(5, 5.5),
     # 8 x 16 parts of c, 20 steps.
     needed("matrix products", 2560),
+    # Behind the five tiles that are multiplied 2, 2, 2, 1 and 0 are on their way.
+    Count(
+        "bytes under way at a product",
+        ideal=7 / 5 * STAGED_BYTES / 3,
+        times=None,
+        at_least=STAGED_BYTES / 3,
+        advice="While tile t is multiplied, tiles t + 1 and t + 2 are to be on their "
+        "way: let the wait leave the newest group open, and send for the next tile "
+        "before you multiply.",
+    ),
 )
 ASYNCHRONOUS = structure(
     "LDGSTS",

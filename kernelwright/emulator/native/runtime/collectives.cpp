@@ -217,6 +217,7 @@ void kwemu_copy_async(void* to, const void* from, unsigned size, unsigned valid,
     // Whoever reads before the wait shall see that it did: all ones is no number.
     memset(to, 0xff, size);
     copies.pending.push_back(copy);
+    worker.under_way[worker.current >> 5] += size;
 }
 
 void kwemu_copy_commit() {
@@ -235,6 +236,7 @@ void kwemu_copy_wait(unsigned newest_still_open) {
     for (const Copy& copy : copies.pending) {
         if (copy.group + newest_still_open < copies.open_group) {
             memcpy(copy.to, copy.bytes, copy.size);
+            worker.under_way[worker.current >> 5] -= copy.size;
             if (worker.tracer)
                 worker.tracer->copy_arrived(reinterpret_cast<uint64_t>(copy.to),
                                             copy.size);

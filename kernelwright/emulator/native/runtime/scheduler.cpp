@@ -262,6 +262,7 @@ void Worker::begin_block() {
         copies[i].open_group = 0;
     }
     copies_in_use = 0;
+    memset(under_way, 0, sizeof under_way);
     end = kFine;
 }
 

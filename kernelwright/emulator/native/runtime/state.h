@@ -186,6 +186,7 @@ struct Worker {
     std::vector<uint16_t> free_stacks;
     std::vector<Copies> copies;
     unsigned copies_in_use = 0;
+    unsigned under_way[kMaxWarps] = {};  // bytes of a warp's copies that nobody awaited
     char* dynamic_shared = nullptr;
     struct Tracer* tracer = nullptr;  // while a traced launch runs
     pthread_t handle{};

@@ -184,6 +184,8 @@ void Tracer::meeting(unsigned warp, unsigned mask, unsigned came, int operation,
                      int line) {
     settle();
     if (operation > 0 && operation < KWEMU_OPERATION_COUNT) ++operations[operation];
+    if (operation == KWEMU_MMA)
+        operations[KWEMU_COPIES_UNDER_WAY] += worker->under_way[warp];
     unsigned first = warp * 32;
     unsigned there =
         worker->threads - first >= 32 ? ~0u : (1u << (worker->threads - first)) - 1;

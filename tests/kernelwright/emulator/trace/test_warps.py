@@ -47,6 +47,22 @@ __global__ void k(float* out) {
     out[threadIdx.x] = sum[0];
 }"""
 
+COPIES = """
+#include <kw/cp_async.cuh>
+#include <kw/mma.cuh>
+__global__ void k(const float* x, float* out) {
+    __shared__ __align__(16) float tile[256];
+    unsigned a[4] = {}, b[2] = {};
+    float sum[4] = {};
+    kw::cp_async<16>(tile + 4 * threadIdx.x, x + 4 * threadIdx.x);
+    kw::cp_async_commit();
+    for (int i = 0; i < 4; ++i) {
+        if (i == 3) kw::cp_async_wait<0>();
+        kw::mma_sync<half>(sum, a, b, sum);
+    }
+    out[threadIdx.x] = sum[0] + tile[4 * threadIdx.x];
+}"""
+
 
 @pytest.mark.parametrize("rounds", [0, 5])
 def test_shuffles_are_those_of_a_blocks_warps(trace, rounds):
@@ -78,3 +94,10 @@ def test_a_matrix_is_loaded_once_for_three_products(trace):
     assert (report.by_block["ldmatrix"], report.by_block["matrix products"]) == (1, 3)
     for said in (str(report), report._repr_html_()):
         assert "a block: 3 matrix products, 1 ldmatrix" in said
+
+
+def test_what_is_copied_behind_a_product_is_a_blocks(trace):
+    """Three of four products have the copies of all 64 threads behind them."""
+    x, out = torch.arange(256.0), torch.zeros(64)
+    report = trace(COPIES, "k", 1, 64, x, out)
+    assert report.by_block["bytes under way at a product"] == 64 * 16 * 3 / 4

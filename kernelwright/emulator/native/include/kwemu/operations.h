@@ -25,7 +25,10 @@
     X(ACTIVEMASK, "__activemask", "", "", "")                                        \
     X(FRAGMENT, "a fragment's load or store", "", "", "")                            \
     /* A group's reduce or scan, which a GPU makes of shuffles. */                   \
-    X(GROUP_FOLD, "a cooperative group's operation", "shuffles", "", "")
+    X(GROUP_FOLD, "a cooperative group's operation", "shuffles", "", "")             \
+    /* No meeting, but what its asynchronous copies do while a warp multiplies. */   \
+    X(COPIES_UNDER_WAY, "", "bytes under way at a product",                          \
+      "While a block multiplies, on average {} bytes of its copies are under way", "")
 
 enum kwemu_operation {
     KWEMU_NO_OPERATION,
