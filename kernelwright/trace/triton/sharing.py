@@ -62,6 +62,18 @@ class Touches:
         if self._met is not None and self._met in offsets:
             self._there.add(program)
 
+    def stored_by_another(
+        self, offsets: np.ndarray, program: Triple
+    ) -> tuple[int, Triple] | None:
+        """Return an offset that another program stored to, and which did last."""
+        if self._writer is None:
+            return None
+        last = self._writer[offsets]
+        found = np.flatnonzero((last != 0) & (last != self._numbers.get(program, 0)))
+        if not found.size:
+            return None
+        return int(offsets[found[0]]), list(self._numbers)[last[found[0]] - 1]
+
     def sharing(self) -> Sharing:
         """Return how many programs touched the same."""
         element = self._buffer.element

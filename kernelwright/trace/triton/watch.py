@@ -65,6 +65,7 @@ class Watch:
     _extents: dict[str, dict[tuple[int, int], None]] = field(default_factory=dict)
     _touches: dict[tuple[int, Op], Touches] = field(default_factory=dict)
     _sharing: list[Sharing] = field(default_factory=list)
+    _in_order: set[Triple] = field(default_factory=set)  # programs that used an atomic
 
     def launched(
         self, kernel: Callable[..., Any], name: str, buffers: list[Buffer]
@@ -93,6 +94,7 @@ class Watch:
         """Keep what the programs of the last launch had in common."""
         self._sharing += [touches.sharing() for touches in self._touches.values()]
         self._touches.clear()
+        self._in_order.clear()
 
     def sized(self, grid: Triple) -> None:
         """Note the grid of the launch that has begun."""
@@ -123,7 +125,11 @@ class Watch:
             self._note(place, op, buffer, width, program, lanes)
             if lanes.outside.size:
                 self._outside(place, op, buffer, lanes.outside, program)
-            if op != "atomic" and lanes.inside.size:
+            if op == "atomic":
+                self._in_order.add(program)
+            elif lanes.inside.size:
+                if op == "load":
+                    self._race(place, int(number), lanes.inside, program)
                 key = int(number), op
                 touches = self._touches.setdefault(key, Touches(buffer, op))
                 touches.add(lanes.inside, program, place[1])
@@ -256,6 +262,33 @@ class Watch:
                 )
         if op != "load":
             unknown[touched] = False
+
+    def _race(
+        self, place: tuple[str, int], number: int, offsets: np.ndarray, program: Triple
+    ) -> None:
+        """Report who reads what another program of the launch has stored.
+
+        Here the other one came first, and on a GPU nobody does. One that has used an
+        atomic may know by it that the other is done.
+        """
+        stores = self._touches.get((number, "store"))
+        if stores is None or program in self._in_order:
+            return
+        found = stores.stored_by_another(offsets, program)
+        if found is not None:
+            buffer = self._buffers[number]
+            index = found[0] // buffer.element
+            self._problem(
+                ("race", *place, "load", buffer.name),
+                program,
+                index,
+                1,
+                f"reads {buffer.name}[{index}], which program {found[1]} of the same "
+                "launch has written, and nothing orders the two: on a GPU programs run "
+                "at the same time, and what one adds to an old value can be lost. "
+                "Where each adds its part, use tl.atomic_add; otherwise read in a "
+                "later launch",
+            )
 
     def _problem(
         self,

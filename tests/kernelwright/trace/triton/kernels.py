@@ -163,3 +163,22 @@ def cut_off(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + i, mask=i < n)
     tl.store(out_ptr + i, tl.minimum(tl.maximum(x, 0.0), 1.0), mask=i < n)
+
+
+@triton.jit
+def lost_update(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    """Add each program's numbers to the same elements, without an atomic."""
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * BLOCK + i)
+    so_far = tl.load(out_ptr + i)  # lost_update loads
+    tl.store(out_ptr + i, so_far + x)
+
+
+@triton.jit
+def in_turn(x_ptr, out_ptr, done_ptr, BLOCK: tl.constexpr):
+    """Do the same; who comes counts himself first, as one that waits would."""
+    tl.atomic_add(done_ptr, 1)
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * BLOCK + i)
+    so_far = tl.load(out_ptr + i)
+    tl.store(out_ptr + i, so_far + x)

@@ -328,3 +328,21 @@ if INTERPRET == "0":
         text=True,
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_what_another_program_stored_is_a_race() -> None:
+    x = torch.arange(48.0)
+    report = kw.trace_triton(kernels.lost_update)[(3,)](x, torch.zeros(16), BLOCK=16)
+    (race,) = report.problems
+    assert (race.kind, race.lines) == ("race", (line("lost_update loads"),))
+    assert (race.block, race.index, race.count) == ((1, 0, 0), 0, 2)
+    assert "out_ptr[0], which program (0, 0, 0) of the same launch" in race.message
+    # One program alone has nobody to race with.
+    kw.trace_triton(kernels.lost_update)[(1,)](x, x[:16], BLOCK=16).assert_clean()
+
+
+def test_a_program_that_used_an_atomic_may_know_that_another_is_done() -> None:
+    x, done = torch.arange(48.0), torch.zeros(1, dtype=torch.int32)
+    out = torch.zeros(16)
+    kw.trace_triton(kernels.in_turn)[(3,)](x, out, done, BLOCK=16).assert_clean()
+    assert torch.equal(out, x.view(3, 16).sum(0))
