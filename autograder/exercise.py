@@ -129,7 +129,9 @@ class Count:
         metric: ``moved`` (bytes of the 32-byte sectors that requests touch, each time
             they do; of a Triton program its lanes' bytes), ``bytes`` (what the lanes
             ask for), ``requests``, ``wavefronts``, ``writers`` (of one element of an
-            output, the most), or what a block does as a whole, whatever the memory:
+            output, the most), ``readers`` (blocks or programs that go over all of one
+            large input, the most), or what a block does as a whole, whatever the
+            memory:
             ``barriers``, ``shuffles`` and what else a trace counts
             (``kernelwright.emulator.operations``).
             Of a circuit ``cycles``, and of its description ``multipliers`` and

@@ -25,6 +25,7 @@ _UNITS = {
     "requests": "request",
     "wavefronts": "wavefront",
     "writers": "writer",
+    "readers": "reader",
 }
 # Of a warp's 32, on average: the last warp of a row may be half empty.
 _FEWEST_LANES = 16
@@ -95,6 +96,8 @@ def count_words(row: dict[str, Any]) -> str:
         beside = f"(wanted {_number(row['at_least'])} or more)"
     if row["metric"] == "writers":
         return f"{_many(got, 'writers')} an element {beside}"
+    if row["metric"] == "readers":
+        return f"{_many(got, 'readers')} of all of an input {beside}"
     if not row["space"] and row["metric"] not in COUNTED:
         return f"{_number(got)} {row['metric']} {beside}"
     if row["metric"] in COUNTED:
@@ -113,6 +116,8 @@ def _missed(count: Count, row: dict[str, Any], problem: Problem, trace: Trace) -
         return f"The trace saw no {what}, and without any the output cannot be made."
     if count.metric == "writers":
         return _several_writers(problem, trace)
+    if count.metric == "readers":
+        return _several_readers(row, problem, trace)
     if count.metric in COUNTED:
         did = COUNTED[count.metric].sentence.format(_number(got))
         beside = "" if row["at_least"] else f"; the ideal is {_number(row['ideal'])}"
@@ -203,6 +208,17 @@ def _several_writers(problem: Problem, trace: Trace) -> str:
         who = _who(s.index_threads, s.index_blocks, problem)
         said.append(f"{where}each of {who} writes {s.buffer}[{s.index}].")
     return f"{' '.join(said)} Let one alone store each element."
+
+
+def _several_readers(row: dict[str, Any], problem: Problem, trace: Trace) -> str:
+    """Say which inputs too many go over, from end to end."""
+    whole = [s for s in trace.read_whole if s.blocks > row["at_most"]]
+    what = " and ".join(f"all {s.elements:,} elements of {s.buffer}" for s in whole)
+    return (
+        f"Each of {_who(0, whole[0].blocks, problem)} reads {what}, and "
+        f"{_number(row['at_most'])} at most need to: let each read no more than its "
+        "own results are made of."
+    )
 
 
 def _who(threads: int, blocks: int, problem: Problem) -> str:

@@ -103,6 +103,8 @@ class Trace:
             return self.by_block.get(metric, 0.0)
         if metric == "writers":
             return float(max((writers(s) for s in self.overwritten), default=1))
+        if metric == "readers":
+            return float(max((s.blocks for s in self.read_whole), default=0))
         chosen = self.chosen(space, op)
         if not chosen:
             return None
@@ -112,6 +114,13 @@ class Trace:
     def overwritten(self) -> list[Sharing]:
         """What was stored where another had stored."""
         return [s for s in self.sharing if s.index_blocks]
+
+    @property
+    def read_whole(self) -> list[Sharing]:
+        """What was loaded of large memory; what is small all may read."""
+        loads = [s for s in self.sharing if s.op == "load"]
+        largest = max((s.elements for s in loads), default=0)
+        return [s for s in loads if 2 * s.elements >= largest]
 
     def chosen(self, space: str, op: str) -> list[Access]:
         """Return the accesses of a kind that were made."""
@@ -124,6 +133,8 @@ class Trace:
         """Return the line that adds most to a metric; 0 where none does."""
         if metric == "writers":
             return next((s.line for s in self.overwritten), 0)
+        if metric == "readers":
+            metric = "bytes"
         lines: dict[int, float] = {}
         for access in self.chosen(space, op):
             more = _cost(metric, access)
