@@ -27,7 +27,8 @@ ABSORB_TILE = Exercise(
         "`most`, `total` and `acc` are brought to the new maximum, then added to.",
         "Keys that are not `seen` weigh nothing; every query sees one key of the first "
         "tile.",
-        "The weights are rounded to 16 bits for the product with v, no sooner.",
+        "The weights are rounded to 16 bits for the product with v.",
+        "Right for logits however high or low: up to hundreds, or all near -20,000.",
     ),
     problem=forward_problem,
     reference=full,

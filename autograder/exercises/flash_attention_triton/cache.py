@@ -21,6 +21,7 @@ def decode_case(
         "full": "full",
         "ragged": "of several lengths",
         "large": "full, large logits",
+        "low": "full, all logits near -600",
     }[regime]
     return Case(
         f"cache of {capacity}, {said}, heads = {heads}, kv_heads = {kv_heads}, d = {d}",
@@ -48,7 +49,10 @@ def decode_problem(case: Case, generator: torch.Generator) -> Problem:
     k, v = (normal(size["kv_heads"], capacity, d) for _ in range(2))
     # Later keys weigh more: pieces of a cache then differ in their log-sum-exp.
     k = k * torch.linspace(0.5, 2, capacity, device=device).half()[:, None]
-    q = q * 40 if case.regime == "large" else q
+    if case.regime == "large":
+        q = q * 40
+    elif case.regime == "low":
+        q[..., 0], k[..., 0] = 60, -10 * math.sqrt(d)
     lengths = torch.full((2,), capacity, dtype=torch.int32, device=device)
     if case.regime == "ragged":
         lengths = torch.randint(

@@ -30,7 +30,8 @@ DECODE_SPLIT_KV = Exercise(
     goal="Put the pieces' outputs together by their log-sum-exp.",
     requirements=(
         "The whole is the pieces' outputs weighed by exp(lse), normalised.",
-        "No exponential overflows; an empty piece, whose lse is -inf, weighs nothing.",
+        "No exponential overflows, and not all vanish, however high or low lse is; an "
+        "empty piece, whose lse is -inf, weighs nothing.",
     ),
     problem=decode_problem,
     reference=decoded,
@@ -38,6 +39,8 @@ DECODE_SPLIT_KV = Exercise(
         *FIRST,
         # Logits whose exponentials overflow.
         decode_case(90, 32, 3, 1, "large"),
+        # And such as all vanish beside one that is no piece's.
+        decode_case(90, 32, 3, 1, "low"),
         SHORT,
     ),
     tolerance=Tolerance(factor=FACTOR, scale=lambda a: decoded(a, absolute=True)),

@@ -7,7 +7,7 @@ import math
 import torch
 
 from autograder.drawing import tensor
-from autograder.exercise import Arguments, Case, Exercise, Speed
+from autograder.exercise import Arguments, Case, Count, Exercise, Speed
 from autograder.exercises.flash_attention_triton.shared import (
     PRELUDE,
     attention_case,
@@ -46,6 +46,8 @@ FLASH_FAST = Exercise(
     goal="Write causal attention forward as close to cuDNN's as you can come.",
     requirements=(
         "`head_dim` is 16 to 128, a power of two; `n` is any length.",
+        "A tile of keys that none of a program's queries sees is not loaded.",
+        "The cell is graded by itself: `nothing` and `absorb` are not there.",
         "The kernel's tiles, warps and stages are yours to choose. `triton.autotune` "
         "has nothing to time where there is no GPU, and fails: write down what it "
         "found.",
@@ -61,6 +63,9 @@ FLASH_FAST = Exercise(
         attention_case(130, 16, regime="large"),
         attention_case(70, 16, regime="low"),
         attention_case(150, 16, regime="even"),
+        # Counted: so long that programs which skip nothing are many, in tiles of any
+        # size that serves.
+        attention_case(1024, 16),
     ),
     tolerance=tolerance(seen_causally),
     hints=(
@@ -72,8 +77,14 @@ FLASH_FAST = Exercise(
         "last - p. Then sweep.",
     ),
     onward="The chapter's last rung: TMA, wgmma and warps with roles, in Gluon.",
-    # out alone is written: what is of size n * n has no place in memory.
-    counts=moves(reads=None),
+    counted=7,
+    counts=(
+        # out alone is written: what is of size n * n has no place in memory.
+        *moves(reads=None),
+        # The last tile of keys is the last queries' alone: of one program, or of
+        # several whose tiles of queries are shorter.
+        Count("readers", "global", "load", ideal=1, times=4),
+    ),
     structure=(made_in_triton("tl.dot"),),
     prelude=PRELUDE,
     speed=Speed(

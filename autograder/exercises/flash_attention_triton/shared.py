@@ -67,7 +67,7 @@ def attention_case(
         "normal": "normal values",
         "growing": "later keys larger",
         "large": "large",
-        "low": "all logits far below 0",
+        "low": "all logits near -20,000",
         "even": "weights alike, large values",
     }
     extra = "".join(f", {name} = {size}" for name, size in more.items())
@@ -108,8 +108,11 @@ def draw(
         k = k * torch.linspace(0.1, 3, keys, device=k.device).half()[:, None]
     elif case.regime == "large":  # logits of some hundreds: exp alone overflows
         q = q * 40
-    elif case.regime == "low":  # what a hidden key's 0 would outweigh
-        q, k = 100 * q.abs(), -k.abs()
+    elif case.regime == "low":
+        # What a hidden key's 0 would outweigh, or its -10,000. Whole eighths, so that
+        # fp32 holds products and sums exactly.
+        q, k = ((8 * x).round() / 8 for x in (q, k))
+        q[..., 0], k[..., 0] = 400, -50 * math.sqrt(d)
     elif case.regime == "even":  # the sum of weights times values leaves fp16
         q, v = q / 16, (v + 2) * 2000
     return q, k, v + 0.5
