@@ -81,7 +81,7 @@ class Cells:
         """Return the recorded cell."""
         source = self.cells.get(exercise.id)
         if source is None:
-            return Answer(trouble=_no_cell(exercise, "this notebook", self.cells))
+            return Answer(trouble=_not_run(exercise, self.cells))
         return checked(source, exercise)
 
     def covers(self, exercise: Exercise) -> bool:
@@ -237,6 +237,17 @@ def checked(source: str, exercise: Exercise) -> Answer:
     # Lines are counted with the magic line, as the notebook shows them.
     note = " ".join(slips(code_of(source))) if language == "cuda" else ""
     return Answer(source=source, note=note)
+
+
+def _not_run(exercise: Exercise, found: Iterable[str]) -> str:
+    """Say that a kernel, which knows what it ran alone, has run no such cell."""
+    if _misspelt(exercise, found):
+        return _no_cell(exercise, "this notebook", found)
+    line = SYNTAX[exercise.language].line(exercise.id)
+    return (
+        f"the cell of {exercise.id} has not been run since the kernel started: run it, "
+        f"and check again. By the line `{line}` at its head it is known."
+    )
 
 
 def _no_cell(exercise: Exercise, where: str, found: Iterable[str]) -> str:
