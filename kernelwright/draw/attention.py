@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelwright.draw import palette
 from kernelwright.draw.steps import Frame, Steps
+from kernelwright.errors import ArgumentError
 from kernelwright.measure.units import show_bytes
 from kernelwright.trace.report import TraceReport
 
@@ -36,6 +37,9 @@ def tile_visits(
 
     Returns:
         A figure whose steps are the tiles that the blocks visit at the same time.
+
+    Raises:
+        ArgumentError: a trace does not hold all that its block read of the keys.
     """
     visits = [_visited(trace(b), buffer, tile_bytes, tiles) for b in range(blocks)]
     seen = sum(len(set(order)) for order in visits)
@@ -68,12 +72,22 @@ def _visited(
 ) -> list[int]:
     """Return the tiles of the keys in the order in which they were read."""
     order: list[int] = []
+    found = 0
     for request in report.accesses(space="global"):
         places = [at for _, _, name, at in request.lanes if name == buffer]
         if request.op != "store" and places:
+            found += 1
             tile = min(places) // tile_bytes
             if tile < tiles and tile not in order:
                 order.append(tile)
+    # A trace keeps the first requests of each access whole, and counts the others.
+    made = sum(a.requests for a in report.lines if (a.buffer, a.op) == (buffer, "load"))
+    if found < made:
+        raise ArgumentError(
+            f"tile_visits got a trace that keeps {found:,} of {made:,} reads of "
+            f"{buffer}; wanted all of them, to say which tiles they touch: trace "
+            "fewer keys"
+        )
     return order
 
 

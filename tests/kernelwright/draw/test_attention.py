@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import torch
 
 import kernelwright as kw
 from kernelwright.draw import memory_growth, tile_visits
+from kernelwright.errors import ArgumentError
 from kernelwright.trace.report import TraceReport
 
 # Reads tiles of 4 floats of k, those that block b of the queries sees.
@@ -43,6 +45,17 @@ def test_a_kernel_that_reads_no_keys_is_drawn_empty() -> None:
     figure = tile_visits(lambda _: traced(-1), 2, 4, tile_bytes=16)
     assert len(figure.frames) == 1
     assert figure.frames[0].words.startswith("0 of 8 tiles are visited, 100%")
+
+
+def test_more_reads_than_a_trace_keeps_are_not_drawn() -> None:
+    kernel = kw.cuda.compile(SKIPPING, backend="emulator")["walk"]
+    q, k, out = torch.randn(4), torch.randn(4 * 300), torch.empty(4)
+
+    def long(_: int) -> TraceReport:
+        return kernel.trace[1, 4](q, k, out, 300)
+
+    with pytest.raises(ArgumentError, match="keeps 256 of 300 reads of k"):
+        tile_visits(long, 1, 300, tile_bytes=16)
 
 
 def test_memory_continues_the_curve_through_the_last_points() -> None:
