@@ -18,6 +18,7 @@ from autograder.judge.traces import Access, Trace
 from autograder.judge.values import cases_of, draw
 from kernelwright.emulator.operations import COUNTED
 from kernelwright.trace.report import Sharing
+from kernelwright.trace.shapes import shapes_in
 
 _UNITS = {
     "moved": "byte",
@@ -30,6 +31,7 @@ _UNITS = {
 # Of a warp's 32, on average: the last warp of a row may be half empty.
 _FEWEST_LANES = 16
 _TOLD = 3
+_LANES = 32
 
 
 def check_counts(run: Run, trace: Trace | None) -> Gate:
@@ -51,7 +53,9 @@ def check_counts(run: Run, trace: Trace | None) -> Gate:
             kind = (count.space, count.op) if count.space else (count.metric, "")
             # That more requests bring more bytes needs no second word.
             if count.metric == "writers" or kind not in bad:
-                said = f"{_missed(count, row, problem, trace)} {count.advice}".rstrip()
+                said = _missed(count, row, problem, trace)
+                said += _meet_in_one_bank(count, trace, run.cells[-1].source)
+                said = f"{said} {count.advice}".rstrip()
                 bad[kind] = f"{bad[kind]} {said}" if kind in bad else said
     detail = {"counts": rows, **figures(trace)}
     if bad:
@@ -170,6 +174,25 @@ def _why(count: Count, problem: Problem, trace: Trace) -> Iterator[str]:
             f": on average {_each(lanes, 'active lanes')} per request. Let all 32 "
             "lanes of a warp take part, each with an element of its own"
         )
+
+
+def _meet_in_one_bank(count: Count, trace: Trace, source: str) -> str:
+    """Say that the length of a tile's rows puts each of its columns into one bank."""
+    for a in trace.chosen(count.space, count.op):
+        # All lanes, of four bytes each, one after another: in one bank, and no word
+        # of it twice.
+        alone = a.wavefronts == a.requests * _LANES == a.bytes / 4
+        shapes = shapes_in(source).get(a.buffer, set())
+        if count.space != "shared" or not alone or len(shapes) != 1:
+            continue
+        (shape,) = shapes
+        if len(shape) == 2 and shape[1] % _LANES == 0:
+            return (
+                f" A row of {a.buffer} has {shape[1]} elements, so that all of a "
+                "column lies in one bank: change the length of the rows, the second "
+                "number, or where in its row an element is put."
+            )
+    return ""
 
 
 def _done_by_all(count: Count, problem: Problem, trace: Trace) -> str:

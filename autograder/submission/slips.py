@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kernelwright.emulator.source import mask
+from kernelwright.trace.own_arrays import own_subscripts
 
 # An empty while is how one waits; an empty if or for is hardly ever meant.
 _HEAD = re.compile(r"\b(if|for)\s*\(")
@@ -15,6 +16,8 @@ _ASSIGNS = re.compile(r"(?<![=!<>+\-*/%&|^])=(?!=)")
 _LOCAL = re.compile(
     r"(?:^|[;{}])\s*(?:unsigned\s+)?(?:float|double|int|unsigned|__half)\s+([^;{}()]*);"
 )
+
+_INDEX = r"\[[^\[\]]*\]"
 
 
 def slips(source: str) -> list[str]:
@@ -37,7 +40,24 @@ def slips(source: str) -> list[str]:
                 f"line {line}: `{shown}` stores a value, it does not compare: to "
                 "compare, write ==."
             )
-    return found + _begun_with_nothing(text, source)
+    return found + _begun_with_nothing(text, source) + _shared_with_nobody(text, source)
+
+
+def _shared_with_nobody(text: str, source: str) -> list[str]:
+    """Name threads' own arrays that each thread indexes by its own number."""
+    found: list[str] = []
+    for name in dict.fromkeys(use.name for use in own_subscripts(source)):
+        by_thread = rf"\b{name}\s*(?:{_INDEX}\s*)*?(?=\[[^\[\]]*\bthreadIdx\b){_INDEX}"
+        use = re.search(by_thread, text)
+        elsewhere = re.search(rf"\b__shared__\b[^;]*\b{name}\b", text)
+        if use and not elsewhere and "__syncthreads" in text:
+            line = source.count("\n", 0, use.start()) + 1
+            found.append(
+                f"line {line}: `{name}` is declared without __shared__: each thread "
+                "has one of its own, and finds in it what it stored itself. What a "
+                "block shares is declared __shared__."
+            )
+    return found
 
 
 def _begun_with_nothing(text: str, source: str) -> list[str]:

@@ -30,6 +30,11 @@ from autograder.submission.submitted import Cells
             "line 1: `top` is declared with no",
         ),
         ("{ float a; a = 2 * a + 1; }", "line 1: `a` is declared with no value"),
+        (
+            "__global__ void k() {\nfloat t[9][9];\nt[n][threadIdx.x] = 1;\n"
+            "__syncthreads(); }",
+            "line 3: `t` is declared without __shared__",
+        ),
     ],
 )
 def test_a_slip_is_named(source: str, says: str) -> None:
@@ -47,6 +52,10 @@ def test_a_slip_is_named(source: str, says: str) -> None:
         'printf("if (i = n);"); // if (a);',
         "if (int k = 0; k == n) { }",
         "if (",
+        "__global__ void k() { __shared__ float t[9]; t[threadIdx.x] = 1;\n"
+        "__syncthreads(); }",
+        "__global__ void k(float* t) { float v[9]; v[1] = t[threadIdx.x];\n"
+        "__syncthreads(); }",
         "{ float sum; sum = 0; sum += x[0]; }",
         "{ float a, b; a = f(x, y), b = a; }",
         "{ float a; a = b.a + aa + s->a; a = fmaxf(a, 0); }",

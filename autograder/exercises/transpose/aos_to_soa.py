@@ -47,7 +47,8 @@ AOS_TO_SOA = Exercise(
     "floats each to eight arrays of `n` floats.",
     requirements=(
         "Blocks of 256 threads, a thread for each particle; right for every `n`.",
-        "4-byte loads and stores, at most 4.5 sectors per request on whole blocks.",
+        "On whole blocks loads and stores fill the sectors that they touch: four for "
+        "32 floats.",
         "At most two wavefronts per request in shared memory, if you use it.",
     ),
     problem=_problem,

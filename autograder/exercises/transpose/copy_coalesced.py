@@ -32,10 +32,9 @@ COPY_COALESCED = Exercise(
     goal="Copy `n` floats with four elements a thread, so that each request of a warp "
     "touches four sectors.",
     requirements=(
-        "Blocks of 256 threads; block `b` copies elements `1024 * b` to "
-        "`1024 * b + 1023`, those that exist.",
-        "One 4-byte load and one 4-byte store in each round of the loop.",
-        "At most 4.5 sectors per request, loads and stores.",
+        "Blocks of 256 threads, one for each 1,024 elements; the last may have fewer.",
+        "Each element is loaded once and stored once.",
+        "Loads and stores fill the sectors that they touch: four for 32 floats.",
     ),
     problem=_problem,
     reference=lambda arguments: {"out": tensor(arguments, "x").double()},

@@ -26,7 +26,7 @@ TRANSPOSE_PADDED = Exercise(
     goal="Transpose as before, with one wavefront for each request to shared memory.",
     requirements=(
         "The same launch and the same shapes as for the tile.",
-        "At most 4.5 sectors per request in global memory, on whole tiles.",
+        "On whole tiles each request touches four sectors in global memory.",
         "One wavefront per request in shared memory, loads and stores.",
     ),
     problem=problem_with((32, 8)),

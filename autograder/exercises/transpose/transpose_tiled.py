@@ -28,7 +28,7 @@ TRANSPOSE_TILED = Exercise(
         "A block of 32 x 8 threads moves a tile of 32 x 32 elements; "
         "`blockIdx.x` counts tiles along a row of `x`, `blockIdx.y` down a column.",
         "Right for every shape; no thread reads or writes outside.",
-        "At most 4.5 sectors per request, loads and stores, on whole tiles.",
+        "On whole tiles each request touches four sectors, loads and stores.",
     ),
     problem=problem_with((32, 8)),
     reference=reference,
