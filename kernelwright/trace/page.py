@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _BOX = f"border:1px solid {LINE};border-radius:6px;overflow-x:auto;color:{INK}"
 _CELL = "padding:0 .6em;white-space:pre;text-align:left;vertical-align:top;border:0"
 _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.85em"
+_MERGES = "\nmay merge: nvcc may make one wider access of this and its neighbours"
 
 
 def as_html(report: TraceReport) -> str:
@@ -133,15 +134,17 @@ def _cost(access: LineAccess) -> str:
     style = f' style="color:{BAD}"' if got > 1.5 * ideal else ""
     name = html.escape(access.buffer or access.space)
     merges = " (may merge)" if access.merges else ""
-    tip = html.escape(access.text, quote=True)
+    tip = html.escape(access.text + (_MERGES if access.merges else ""), quote=True)
     return f'<span title="{tip}"{style}>{label} {name}: {figure}{merges}</span>'
 
 
 def _summary(report: TraceReport) -> str:
+    moved = sum(access.sectors for access in report.lines)
     parts = [
         f"<b>{html.escape(report.kernel)}</b>: {blocks_of(report)} traced",
         f"{report.bytes_requested:,} bytes of global memory asked for",
-        f"{32 * report.unique_sectors:,} bytes in the sectors touched",
+        f"{32 * moved:,} bytes in the sectors that requests touched",
+        f"{32 * report.unique_sectors:,} with each sector counted once",
     ]
     if report.arithmetic_intensity is not None:
         parts.append(f"{report.arithmetic_intensity:.3g} FLOP a byte")

@@ -45,3 +45,12 @@ def test_a_long_source_shows_the_lines_that_matter(trace):
     )._repr_html_()
     assert ">203<" in page
     assert ">100<" not in page
+
+
+def test_the_head_of_a_page_tells_what_moved_from_what_it_is_in(trace):
+    source = """__global__ void k(const float* x, float* out) {
+    out[threadIdx.x] = x[8 * threadIdx.x];
+}"""
+    page = trace(source, "k", 1, 32, torch.ones(256), torch.zeros(32))._repr_html_()
+    # 32 loads touch a sector each, and 32 stores fill four together.
+    assert f"{36 * 32:,} bytes in the sectors that requests touched" in page
