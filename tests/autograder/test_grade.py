@@ -60,7 +60,7 @@ def test_the_grade_is_written(record: Record, tmp_path: Path) -> None:
     assert written["sandbox"]["name"] in ("bubblewrap", "landlock", "plain")
     assert written["sandbox"]["trusted"] is (written["sandbox"]["name"] != "plain")
     assert [r["words"] for r in written["results"]] == [
-        "correct (emulated)",
+        "correct (CPU)",
         "wrong",
         "wrong",
         "no answer",
@@ -158,7 +158,7 @@ def test_the_table_in_a_terminal(
     print_record(record, out)
     text = out.getvalue()
     assert "\x1b" not in text
-    for words in ("small", "elsewhere", "✓ correct (emulated)", "not measured"):
+    for words in ("small", "elsewhere", "✓ correct (CPU)", "not measured"):
         assert words in text
     assert "Points: 7.5 / 37.5 (40 in all)" in text
     assert "Seed: 7 (SEED=7 grades the same again)" in text
@@ -178,7 +178,7 @@ def test_progress_in_a_file_is_a_line_an_exercise(record: Record) -> None:
     progress.step("compiling")
     progress.end(record.results[0])
     assert re.fullmatch(
-        r"\[1/2\] ✓ after: correct \(emulated\) "
+        r"\[1/2\] ✓ after: correct \(CPU\) "
         r"\(7\.5 / 7\.5 \(10 in all\), \d+\.\d s\)\n",
         out.getvalue(),
     )

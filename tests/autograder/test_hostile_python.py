@@ -19,7 +19,7 @@ from small_exercises import (
 def test_the_right_answer_passes(grade_both: GradeBoth) -> None:
     result = grade_both(RIGHT.format(name="twice"))
     assert result.passed and result.earned == 10.0
-    assert result.words == "correct (emulated)"
+    assert result.words == "correct (CPU)"
 
 
 @pytest.mark.parametrize(

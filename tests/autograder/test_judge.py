@@ -241,7 +241,7 @@ def test_speed_is_judged_on_a_gpu_only_when_right(
     exercise = make_exercise(speed=SPEED)
     result = judge.grade(exercise, RIGHT_CELLS)
     assert (result.earned, result.possible) == (9.38, 10.0)
-    assert result.words == "correct (emulated), fast (GPU): silver"
+    assert result.words == "correct (CPU), fast (GPU): silver"
     wrong = judge.grade(exercise, cells(twice=python_cell("return x")))
     assert wrong.gate("fast") is None
 

@@ -46,7 +46,9 @@ class Kind(ABC):
 
     def where(self, device: str) -> str:
         """Say on what it was right."""
-        return "GPU" if device == "cuda" else "emulated"
+        # Plain Python stands for nothing else.
+        here = "emulated" if self.traced else "CPU"
+        return "GPU" if device == "cuda" else here
 
     def refusal(self, run: Run) -> Gate | None:
         """Say what in its text keeps it from being compiled here, if anything."""
