@@ -24,11 +24,11 @@ from autograder.worker.wire import Header
 # race somebody reads what nobody has written yet.
 _ORDER = (
     # A barrier that some do not come to orders nothing: the race is what it leaves.
-    *("out of bounds", "unmapped access", "misaligned", "divergent barrier"),
+    *("misuse", "out of bounds", "unmapped access", "misaligned", "divergent barrier"),
     *("race", "absent lane", "deadlock", "timeout"),
 )
 # After these no further case is tried: it says all, or another would take as long.
-_LAST = ("out of bounds", "unmapped access", "deadlock", "timeout")
+_LAST = ("misuse", "out of bounds", "unmapped access", "deadlock", "timeout")
 _NOTHING = "nothing in it is a kernel that could be traced"
 
 

@@ -14,6 +14,12 @@ ABANDONED, MISUSE = 8, 9
 
 Triple = tuple[int, int, int]
 
+# Of what has no mask.
+TOGETHER = (
+    "all 32 lanes of a warp make WMMA's calls, mma.sync and ldmatrix together. Take it "
+    "out of the if, or the loop, that some lanes do not enter"
+)
+
 
 def fault_of(
     outcome: Outcome, kernel: str, line_of: Callable[[int], int], deadline_s: float
@@ -46,7 +52,7 @@ def fault_of(
     if kind == MISUSE:
         message = f"{kernel}{_at(line)}: {where} {text}"
         return KernelFault(
-            message, kind="memory", line=line, block=block, thread=thread
+            message, kind="misuse", line=line, block=block, thread=thread
         )
     if kind == BARRIER:
         message = (
@@ -130,6 +136,11 @@ def _mask_words(outcome: Outcome, text: str, thread: Triple) -> str:
         return (
             f"is not among the lanes of its own mask {outcome.mask:#010x}: a warp "
             "operation's mask must name every lane that calls it"
+        )
+    if text == "whole warp":
+        return (
+            "is in one call while other lanes of its warp are in another, on line "
+            f"{outcome.other_line}: {TOGETHER}"
         )
     return (
         "is in one warp operation while other lanes of its mask "

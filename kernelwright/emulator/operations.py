@@ -32,6 +32,11 @@ class Operation:
     sentence: str
     instruction: str
 
+    @property
+    def whole_warp(self) -> bool:
+        """Whether it has no mask: all lanes of a warp come, always."""
+        return self.instruction in ("HMMA", "LDSM") or "fragment" in self.waiting
+
 
 def _read() -> tuple[Operation, ...]:
     text = (NATIVE / "include" / "kwemu" / "operations.h").read_text()

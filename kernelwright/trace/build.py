@@ -35,6 +35,7 @@ from kernelwright.trace.names import (
     constant_names,
     dynamic_name,
     parameter_names,
+    shared_elements,
     short_name,
 )
 from kernelwright.trace.own_arrays import own_subscripts
@@ -146,6 +147,7 @@ def trace(
         ],
         len(ranks),
         subscripts,
+        shared_elements(kernel.source),
     )
     lines = _lines_of_all(library, raw)
     source = kernel.source.splitlines()

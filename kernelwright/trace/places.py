@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kernelwright.emulator.tracing import (
     DYNAMIC_SHARED,
@@ -55,6 +55,7 @@ class Places:
         absent: names of the parameters that were given None.
         ranks: how many launched it at once.
         subscripts: where a thread's own arrays are indexed, in rising order.
+        elements: bytes of an element of each shared array, where that is known.
     """
 
     buffers: Sequence[Buffer]
@@ -68,6 +69,7 @@ class Places:
     absent: Sequence[str] = ()
     ranks: int = 1
     subscripts: Sequence[Subscript] = ()
+    elements: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def empty(self) -> list[str]:
@@ -90,9 +92,14 @@ class Places:
             found = self.shared.at(address - static_low)
             if found is None:
                 return Place(None, address - static_low, 0, 1)
-            return Place(*found)
+            there = Place(*found)
+            known = self.elements.get(found[0], 0)
+            return there if there.shape else replace(there, element=known)
         if place == DYNAMIC_SHARED:
-            return Place(self.dynamic, address - dynamic_low, self.dynamic_bytes, 1)
+            element = self.elements.get(self.dynamic, 0)
+            return Place(
+                self.dynamic, address - dynamic_low, self.dynamic_bytes, element
+            )
         for buffer in self.buffers:
             if buffer.low <= address < buffer.high:
                 return _in(buffer, address)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from kernelwright.emulator import tracing
-from kernelwright.emulator.faults import fault_of
+from kernelwright.emulator.faults import TOGETHER, fault_of
+from kernelwright.emulator.operations import OPERATIONS
 from kernelwright.emulator.tracing import RawTrace, Recorded
 from kernelwright.trace.lines import op_name
 from kernelwright.trace.places import Place, Places, Touched
@@ -111,10 +112,21 @@ def _problem(
         first = _who(row, "other_thread", "other_block", places)
         ranks = {places.rank(int(row[name])) for name in ("block", "other_block")}
         before = DID[op_name(int(row["other_op"]))]
+        # Of an earlier copy it was noted that it wrote.
+        if _ever(row["other_pc"], tracing.ASYNC_STORE, workers):
+            before = "copies into"
+        if did == "copies":
+            did = "copies into"
         if len(ranks) > 1:
             mend = order_of_ranks(row)
+        elif other_block == block and {before, did} == {"reads", "copies into"}:
+            mend = _COPY_AND_READ
         elif other_block == block:
-            mend = races.within_a_block(row, other_line, line, where.buffer, space)
+            mend = races.within_a_block(
+                row, other_line, line, where.buffer, space,
+                at_once=before == did == "writes"
+                and any(_meet_at_once(row[pc], workers) for pc in ("pc", "other_pc")),
+            )  # fmt: skip
         else:
             mend = races.between_blocks(row, other_line, line, where.buffer)
         name = "race"
@@ -153,8 +165,11 @@ def _problem(
         mask = int(row["mask"])
         missing = _ranges([i for i in range(32) if mask >> i & 1])
         threads = (thread, places.thread(int(row["other_thread"])))
-        message = (
-            f"line {line}: the mask of this warp operation names lanes that never come "
+        message = f"line {line}: " + (
+            f"lanes {missing} of a warp of block {_index(block)} never come to this "
+            f"call: {TOGETHER}"
+            if OPERATIONS[int(row["op"]) - 1].whole_warp
+            else f"the mask of this warp operation names lanes that never come "
             f"({missing}) in block {_index(block)}: let them come too, with a value "
             "that changes nothing if they have none, or name only those that come"
         )
@@ -200,6 +215,34 @@ def _who(row: Any, thread: str, block: str, places: Places) -> str:
         f"{_index(places.block_index(number))}"
     )
     return f"{name} of rank {places.rank(number)}" if places.ranks > 1 else name
+
+
+# Which of the two comes first is chance where nothing orders them.
+_COPY_AND_READ = (
+    "each thread waits for its own copies (kw::cp_async_wait), and a __syncthreads() "
+    "behind that wait, not before it, shows them to the others. One must stand, too, "
+    "between the reading and the next copy into the same place"
+)
+
+
+def _ever(pc: Any, op: int, workers: Sequence[Recorded]) -> bool:
+    """Whether the instruction at a place ever did such an operation."""
+    return any(
+        bool(((worker.sites["pc"] == pc) & (worker.sites["op"] == op)).any())
+        for worker in workers
+    )
+
+
+def _meet_at_once(pc: Any, workers: Sequence[Recorded]) -> bool:
+    """Whether lanes of a warp once wrote one address by one instruction."""
+    for worker in workers:
+        sites = worker.sites
+        stores = (sites["pc"] == pc) & (sites["op"] == tracing.STORE)
+        for request in worker.log[stores[worker.log["site"]]]:
+            lanes = [i for i in range(32) if int(request["mask"]) >> i & 1]
+            if len({int(request["address"][i]) for i in lanes}) < len(lanes):
+                return True
+    return False
 
 
 def _ranges(lanes: list[int]) -> str:
@@ -297,9 +340,8 @@ def _element(where: Place, width: int, space: str) -> tuple[str, int | None]:
 
 def _unit(where: Place, width: int, space: str) -> int:
     """Return in what bytes a buffer is counted; the access's where nothing tells."""
-    if (space == "shared" and not where.shape) or where.element <= 1:
-        return max(width, 1)
-    return where.element
+    known = where.element > (0 if space == "shared" else 1)
+    return where.element if known else max(width, 1)
 
 
 def _index(index: Triple) -> str:

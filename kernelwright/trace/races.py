@@ -19,6 +19,10 @@ _SYNC = re.compile(r"\b__sync(?:threads\w*|warp)\s*\(")
 _LEAVES = re.compile(r"\b(?:break|continue|return|goto)\b|\};")
 # Of a race's ``narrow``: the atomic that looked has no fence behind it.
 _NONE_BEHIND = 2
+_AT_ONCE = (
+    "lanes of one warp do so at the same moment, which no barrier can part: the index "
+    "gives them one place"
+)
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,13 @@ class Races:
     across: bool
 
     def within_a_block(
-        self, row: Any, first: int, line: int, buffer: str | None, space: str
-    ) -> str:
-        """Say how accesses of a block's threads, on two lines, can be put in order."""
+        self, row: Any, first: int, line: int, buffer: str | None, space: str,
+        *, at_once: bool,
+    ) -> str:  # fmt: skip
+        """Say how accesses of a block's threads, on two lines, can be put in order.
+
+        ``at_once`` is whether lanes of one warp wrote one address by one instruction.
+        """
         # A barrier of one warp is no cure where others wait for more.
         one_warp = not self.across
         barrier = "__syncwarp()" if one_warp else "__syncthreads()"
@@ -50,11 +58,17 @@ class Races:
             f"rounds{other}"
         )
         if self._stores_alone(row, first, line, buffer):
+            why = f"; {_AT_ONCE}. Let" if at_once and first == line else ": let"
             index = (
-                "both store to the same element, so check the index: let it give each "
+                f"both store to the same element, so check the index{why} it give each "
                 "thread an element of its own, or let one thread alone store, by an if"
             )
+            if at_once:
+                return index
             return f"{index}; {again}" if space == "shared" else index
+        if first == line and at_once:
+            alone = "Let each thread touch its own element, or use an atomic"
+            return f"{_AT_ONCE}. {alone}"
         if first == line:
             return f"let each thread touch its own element, or use an atomic; {again}"
         upper, lower = sorted((first, line))

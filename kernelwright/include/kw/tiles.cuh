@@ -23,9 +23,17 @@
 #ifdef __CUDACC__
 #define KW_LINE_PARAMETER
 #define KW_LINE
+#define KW_BY_ALL(THREADS)
 #else
 #define KW_LINE_PARAMETER , int line = __builtin_LINE()
 #define KW_LINE , line
+#define KW_BY_ALL(THREADS)                                                             \
+    if (threadIdx.x >= THREADS || blockDim.x < THREADS)                                \
+    kwemu_misuse(                                                                      \
+        "called for a tile that another number of threads brings than the block has: " \
+        "say how many behind the tile's rows and columns, as in copy_tile<128, 64, "   \
+        "256>(…), where 128 is meant if nothing is said",                              \
+        line)
 #endif
 
 namespace kw {
@@ -40,7 +48,8 @@ __device__ __forceinline__ int swizzled(int row, int column, int width) {
 // number of rounds is a constant lets the compiler start all loads before it waits.
 template <int ROWS, int COLUMNS, int THREADS = 128, class T, class Place>
 __device__ __forceinline__ void copy_tile(T* tile, const T* corner, int pitch,
-                                          Place place) {
+                                          Place place KW_LINE_PARAMETER) {
+    KW_BY_ALL(THREADS);
     constexpr int step = 8 * THREADS / COLUMNS;  // rows in a round
     static_assert(ROWS % step == 0, "whole rounds");
     int row = threadIdx.x / (COLUMNS / 8), column = threadIdx.x % (COLUMNS / 8) * 8;
@@ -54,6 +63,7 @@ __device__ __forceinline__ void copy_tile(T* tile, const T* corner, int pitch,
 template <int ROWS, int COLUMNS, int THREADS = 128, class T, class Place>
 __device__ __forceinline__ void copy_tile_async(Shared tile, const T* corner, int pitch,
                                                 Place place KW_LINE_PARAMETER) {
+    KW_BY_ALL(THREADS);
     constexpr int bytes = sizeof(T);
     constexpr int step = 8 * THREADS / COLUMNS;  // rows in a round
     static_assert(ROWS % step == 0, "whole rounds");
@@ -160,3 +170,4 @@ __device__ __forceinline__ void store_tile(float* corner, const float (&sum)[4][
 
 #undef KW_LINE_PARAMETER
 #undef KW_LINE
+#undef KW_BY_ALL

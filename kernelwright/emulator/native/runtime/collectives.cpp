@@ -91,6 +91,12 @@ void match_lanes(void** lanes, unsigned present) {
     }
 }
 
+// It has no mask that a kernel's author could change.
+bool takes_a_whole_warp(int operation) {
+    return operation == KWEMU_MMA || operation == KWEMU_LDMATRIX ||
+           operation == KWEMU_FRAGMENT;
+}
+
 void arrive(Worker& worker, int line) {
     unsigned thread = worker.current;
     if (worker.arrived == 0) {
@@ -148,7 +154,10 @@ void kwemu_meet(unsigned mask, int operation, void* own, kwemu_combine combine,
         meeting->combine = combine;
     } else if (meeting->operation != operation) {
         unsigned other = number * 32 + __builtin_ctz(meeting->arrived);
-        worker.fail(kSyncMask, line, worker.wait[other].line, mask, "operations");
+        bool whole =
+            takes_a_whole_warp(operation) || takes_a_whole_warp(meeting->operation);
+        worker.fail(kSyncMask, line, worker.wait[other].line, mask,
+                    whole ? "whole warp" : "operations");
     }
     meeting->arrived |= bit;
     meeting->lanes[thread & 31] = own;

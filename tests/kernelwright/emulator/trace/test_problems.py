@@ -409,6 +409,78 @@ __global__ void k(const float* x, float* out) {
     )
 
 
+def test_a_copy_that_meets_a_reader_is_told_of_its_wait(trace):
+    source = """#include <kw/cp_async.cuh>
+__global__ void k(const float* x, float* out) {
+    __shared__ float tile[64];
+    FIRST
+    kw::cp_async<4>(&tile[threadIdx.x], &x[threadIdx.x]);
+    kw::cp_async_wait_all();
+    LAST
+}"""
+    reads = "out[threadIdx.x] = tile[threadIdx.x ^ 32];"
+    for first, last, said in (
+        (
+            "",
+            reads,
+            "reads it on line 7, thread (32, 0, 0) of block (0, 0, 0) copies "
+            "into it on line 5",
+        ),
+        ("", reads, "a __syncthreads() behind that wait, not before it"),
+        (
+            f"tile[threadIdx.x] = 0; __syncthreads(); {reads}",
+            "",
+            "between the reading and the next copy into the same place",
+        ),
+    ):
+        edited = source.replace("FIRST", first).replace("LAST", last)
+        report = trace(edited, "k", 1, 64, torch.randn(64), torch.zeros(64))
+        race = next(p for p in report.problems if p.kind == "race")
+        assert said in race.message
+
+
+def test_shared_memory_is_counted_in_its_own_elements(trace):
+    source = """#include <cuda_fp16.h>
+__global__ void k(float4* out) {
+    __shared__ __align__(16) half tile[64], next[8 * (2 + 6)];
+    *reinterpret_cast<float4*>(ARRAY + 8 * threadIdx.x) = float4{};
+}"""
+    for array in ("tile", "next"):
+        edited = source.replace("ARRAY", array)
+        problem = trace(edited, "k", 1, 9, torch.zeros(4)).problems[0]
+        assert problem.index == 64
+        assert f"outside of {array}, which has 64 elements" in problem.message
+
+
+def test_lanes_that_store_at_once_are_told_of_their_index(trace):
+    source = """__global__ void k(float* out) {
+    __shared__ float tile[32];
+    for (int i = 0; i < 2; ++i) tile[INDEX] = threadIdx.x + 32 * i;
+    out[threadIdx.x] = tile[0];
+}"""
+    for index, at_once in (("threadIdx.x / 2", True), ("threadIdx.x ^ i", False)):
+        report = trace(source.replace("INDEX", index), "k", 1, 32, torch.zeros(32))
+        race = next(p for p in report.problems if p.lines == (3,))
+        assert ("which no barrier can part" in race.message) == at_once
+        assert ("between its rounds" in race.message) != at_once
+
+
+def test_what_a_warp_does_as_a_whole_has_no_mask(trace):
+    source = """#include <kw/mma.cuh>
+__global__ void k(float* out) {
+    unsigned a[4] = {}, b[2] = {};
+    float sum[4] = {};
+    if (threadIdx.x) kw::mma_sync<half>(sum, a, b, sum);
+    ELSE
+    out[threadIdx.x] = sum[0];
+}"""
+    for other in ("", "else __syncwarp();"):
+        report = trace(source.replace("ELSE", other), "k", 1, 32, torch.zeros(32))
+        problem = next(p for p in report.problems if p.kind == "absent lane")
+        assert "all 32 lanes of a warp make WMMA's calls" in problem.message
+        assert "mask" not in problem.message
+
+
 def test_memory_declared_unwritten_may_be_read_once_written(trace):
     source = """__global__ void k(float* out) {
     FIRST
