@@ -318,8 +318,8 @@ def _why_unwritten(space: str, copied: int | None) -> str:
         )
     if space == "shared":
         return (
-            "which nobody has written in this block: write it first, in all of the "
-            "block's threads' cases"
+            "which nobody has written in this block: let some thread write it before, "
+            "or, where another element is meant, correct the index"
         )
     return (
         "which nobody has written: its memory was never initialised. Write it before "

@@ -231,7 +231,7 @@ MENDS = {
 }
 OTHERS = {
     # A lane reads what it itself should have written: no barrier is missing.
-    "shared_unwritten": ("write it first, in all of the block's threads' cases",),
+    "shared_unwritten": ("let some thread write it before",),
     # Its blocks race among each other too; where they run in step, that is all they do.
     "global_race": ("check the index", "blocks run in any order"),
 }

@@ -50,7 +50,8 @@ FLASH_FORWARD = Exercise(
         "float score[KEYS], higher = top; in a loop over j score[j] = kw::dot(query, "
         "keys[j]), and -INFINITY for keys from kv_len on. Then mend = __expf(top - "
         "higher) for weight and for each sum[d].",
-        "Second loop over j: float p = __expf(score[j] - top); weight += p; "
+        "Then top = higher. Second loop over j: float p = __expf(score[j] - top); "
+        "weight += p; "
         "kw::add_row(sum, p, values[j]). __syncthreads() stands first and last. "
         "`#pragma unroll` above both loops over j keeps score in registers.",
     ),

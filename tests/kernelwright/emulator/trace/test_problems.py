@@ -63,6 +63,49 @@ def test_every_deleted_barrier_of_a_reduction_is_reported(trace, kernel, number)
     assert any(race & update for race in races)
 
 
+ROUNDS = """__global__ void k(const float* x, float* out, int n) {
+    __shared__ float part[64];
+    float sum = 0.0f;
+    for (int i = 0; i < n; ++i) {
+        part[threadIdx.x] = x[i];
+        FIRST
+        sum += part[threadIdx.x ^ REACH];
+        SECOND
+    }
+    out[threadIdx.x] = sum;
+}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reach", "mend"),
+    [
+        ("", BARRIER, "32", "put a __syncthreads() between the two, or"),
+        (
+            BARRIER,
+            "",
+            "32",
+            "the __syncthreads() on line 6 stands between the two in one round of the "
+            "loop, or one call of the function, so one of them belongs to the next: "
+            "put a __syncthreads() behind line 7 too, before line 5 comes again",
+        ),
+        # Whose lanes run in step meet in the next round alone.
+        ("__syncwarp();", "", "1", "put a __syncwarp() behind line 7 too"),
+        ("__syncwarp();", "", "32", "put a __syncthreads() between the two, or"),
+        # One that only some rounds have orders no round.
+        ("if (i % 2) __syncthreads();", "", "32", "put a __syncthreads() between the"),
+        ("if (i % 2) { __syncthreads(); }", "", "32", "put a __syncthreads() between"),
+    ],
+)
+def test_a_race_with_the_next_round_is_told_from_one_within_a_round(
+    trace, first, second, reach, mend
+):
+    source = ROUNDS.replace("FIRST", first).replace("SECOND", second)
+    source = source.replace("REACH", reach)
+    report = trace(source, "k", 1, 64, torch.randn(8), torch.zeros(64), 8)
+    (race,) = (p for p in report.problems if p.kind == "race")
+    assert mend in race.message
+
+
 def test_barriers_within_a_warp_order_its_lanes_alone(trace):
     source = """__global__ void k(const float* x, float* out) {
     __shared__ float part[64];
