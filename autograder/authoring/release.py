@@ -28,6 +28,9 @@ _LEFT_OUT_OF_A_CHAPTER = re.compile(
     r"autograder/exercises/\w+/(hidden\.py|\w+_answer\.py|\w+\.toml|\w+\.cu)"
 )
 _NO_SOLUTIONS = '"""The student edition has no solutions."""\n'
+_LEFT_OUT_HERE = (
+    "*Left out of this edition: a cell that runs the course's own `solutions/`.*\n"
+)
 _CODE_CELL = re.compile(r"^```\{code-cell\}[^\n]*\n.*?^```[ \t]*\n", re.M | re.S)
 _FOR_TEACHERS = re.compile(
     r"^<!-- for teachers -->\n.*?^<!-- /for teachers -->\n\n?", re.M | re.S
@@ -106,13 +109,16 @@ def _write_chapter(source: Edition, path: Path, target: Path) -> None:
 
 
 def without_answers(text: str, path: Path) -> str:
-    """Return a chapter without its solutions and the cells that need them."""
+    """Return a chapter without its solutions and the cells that need them.
+
+    A line says where a cell stood, since the text around it speaks of what it shows.
+    """
     text = _SOLUTION.sub("", text)
 
     def keep(match: re.Match[str]) -> str:
         # The cell is read by the one reader of cells, so that both agree on tags.
         front = "---\n---\n"
         (cell,) = parse_chapter(front + match.group(0), path).cells
-        return "" if "needs-solutions" in cell.tags else match.group(0)
+        return _LEFT_OUT_HERE if "needs-solutions" in cell.tags else match.group(0)
 
     return _CODE_CELL.sub(keep, text)

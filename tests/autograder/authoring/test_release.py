@@ -26,6 +26,7 @@ def test_a_chapter_loses_its_solutions_and_what_needs_them(tmp_path: Path) -> No
     text = without_answers(path.read_text(), path)
     assert "{solution}" not in text and "once plus once" not in text
     assert "import solutions" not in text
+    assert text.count("Left out of this edition: a cell") == 1
     assert "check(twice)" in text and ":::{hints} twice" in text
 
 
