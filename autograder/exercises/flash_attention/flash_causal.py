@@ -34,7 +34,8 @@ FLASH_CAUSAL = Exercise(
     "no query of the block sees.",
     requirements=(
         "Scores are hidden before the maximum is taken.",
-        "A tile that no query of the block sees is neither loaded nor computed.",
+        "A tile that no query of the block sees is neither loaded nor computed. Rows "
+        "from q_len on are no queries: in the last block fewer may look.",
         "A query that sees no key gets zeros, not NaN: offset may be negative. It may "
         "reach beyond the last key, too.",
     ),

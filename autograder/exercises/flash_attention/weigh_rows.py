@@ -114,7 +114,7 @@ WEIGH_ROWS = Exercise(
         "Scores are scaled; columns from `kv_len` on weigh nothing, however low the "
         "others are.",
         "Weights become fp16, relative to the row's maximum so far; `mends` gets what "
-        "brings earlier ones to it.",
+        "brings earlier ones to it. `totals` adds weights up before they are rounded.",
     ),
     problem=_problem,
     reference=_reference,
