@@ -83,7 +83,7 @@ def explore_blocking(
         "Clocks that an SM of an H200 needs for 128 products of a block: arithmetic "
         "takes one, whatever the blocking. What a product takes out of shared memory "
         "and out of global memory, counted by the trace, falls as the square of sums "
-        "grows; no cache is reckoned with.",
+        "grows. Caches are left out of account.",
     )
 
 
