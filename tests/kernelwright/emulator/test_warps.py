@@ -152,3 +152,22 @@ __global__ void k(int* out, float* sums) {
         sums == [np.arange(32 * (x // 32), 32 * (x // 32) + 32).sum() / 2 for x in t]
     ).all()
     assert (out[8] == t // 32 + t).all()
+
+
+def test_what_a_lane_that_is_not_named_hands_out_is_seen_in_a_sum_and_a_maximum(build):
+    kernel = build(
+        """__global__ void k(float* out) {
+    float sum = 1.0f, most = 1.0f;
+    if (threadIdx.x < 20) {
+        sum += __shfl_down_sync(0xfffff, sum, 4);
+        most = fmaxf(most, __shfl_down_sync(0xfffff, most, 4));
+    }
+    out[threadIdx.x] = sum;
+    out[32 + threadIdx.x] = most;
+}"""
+    )
+    out = np.zeros((2, 32), np.float32)
+    kernel("k", 1, 32, out)
+    # Lanes 16 to 19 ask lanes 20 to 23, which the mask does not name.
+    assert (out[0, :16] == 2).all() and (np.abs(out[0, 16:20]) > 1e38).all()
+    assert (out[1, :16] == 1).all() and out[1, 16] > 1e38

@@ -51,9 +51,12 @@ void shuffle_lanes(void** lanes, unsigned present) {
     memcpy(before, warp.value, sizeof before);
     for (unsigned rest = present; rest; rest &= rest - 1) {
         unsigned lane = __builtin_ctz(rest);
-        // From a lane that is not there a GPU gives anything; here, one's own value.
-        unsigned from = present >> warp.source[lane] & 1 ? warp.source[lane] : lane;
-        warp.value[lane] = before[from];
+        unsigned from = warp.source[lane];
+        // From a lane that is not there a GPU gives anything; here, what neither a sum
+        // nor a maximum nor a minimum hides: as any number, huge, and of either sign.
+        unsigned long long anything =
+            lane & 1 ? 0xff7fff7fff7fff7full : 0x7f7f7f7f7f7f7f7full;
+        warp.value[lane] = present >> from & 1 ? before[from] : anything;
     }
 }
 
