@@ -27,6 +27,7 @@ class Buffer:
         low, high: addresses of its copy.
         element: bytes of the parameter's own element type.
         unwritten: nobody has written it before the launch.
+        shape: of the tensor.
     """
 
     position: int
@@ -35,6 +36,7 @@ class Buffer:
     high: int
     element: int
     unwritten: bool
+    shape: tuple[int, ...] = ()
 
 
 class GuardedMemory:
@@ -80,6 +82,7 @@ class GuardedMemory:
                 self.moved(t.data_ptr()) + t.numel() * t.element_size(),
                 element,
                 unwritten,
+                tuple(t.shape),
             )
             for position, name, element, unwritten, t in tensors
         ]

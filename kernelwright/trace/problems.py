@@ -295,6 +295,10 @@ def _outside(
         unit = _unit(where, width, space)
         many = " x ".join(map(str, where.shape or (where.size // unit,)))
         size = f", which has {many} {'elements' if unit > 1 else 'bytes'}"
+        # Which side was mistaken for another, an index does not tell; the sides do.
+        sides = next((b.shape for b in places.buffers if b.name == where.buffer), ())
+        if len(sides) > 1 and space == "global":
+            size += f" ({' x '.join(map(str, sides))})"
     elif where.buffer and space == "shared":
         size += " (the launch asked for no bytes of dynamic shared memory)"
     part = "partly " if 0 <= where.offset < where.size else ""

@@ -252,6 +252,15 @@ def test_a_wild_access_is_caught_before_it_happens(trace, index):
     assert out.sum() == 31  # the other threads came to their end
 
 
+def test_the_sides_of_a_matrix_are_said_where_an_index_leaves_it(trace):
+    source = """__global__ void k(const float* a, float* out) {
+    out[threadIdx.x] = a[threadIdx.x * 7];
+}"""
+    report = trace(source, "k", 1, 8, torch.ones(8, 5), torch.zeros(8))
+    (problem,) = report.problems
+    assert "outside of a, which has 40 elements (8 x 5)" in problem.message
+
+
 def test_the_local_variable_of_another_thread_is_out_of_reach(trace):
     source = """__global__ void k(float* out) {
     __shared__ float* lent;
