@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ def select(only: Sequence[str], submission: Submission) -> list[Exercise]:
     every = list(all_exercises().values())
     if not only:
         return [e for e in every if submission.covers(e)]
+    # A chapter may be called as its notebook is.
+    only = [re.sub(r"^\d+_", "", name) for name in only]
     for name in only:
         if not any(name in _names(e) for e in every):
             ids = ", ".join(e.id for e in every)

@@ -393,6 +393,7 @@ def test_select_takes_ids_and_stems() -> None:
     assert select([], references) == every
     chapter = [e for e in every if e.stem == "vector_add"]
     assert chapter and select(["vector_add"], references) == chapter
+    assert select(["01_vector_add"], references) == chapter
     assert [e.id for e in select(["add_one"], references)] == ["add_one"]
     # The chapter and its exercise have one name.
     only = ["vector_add/vector_add"]

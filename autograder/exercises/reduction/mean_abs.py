@@ -48,7 +48,7 @@ MEAN_ABS = Exercise(
         "that exist.",
         "`out[c]` is the sum of |x| down column c, divided by the number of rows; NaN "
         "where there are none.",
-        "At most 4.5 sectors and one wavefront per request, and one barrier.",
+        "At most 4.5 sectors and one wavefront per request, one barrier, no atomics.",
     ),
     problem=_problem,
     reference=of_matrix(lambda x: x.abs().mean(0)),

@@ -48,7 +48,7 @@ SUM_SQUARED = Exercise(
         "A block of 256 threads for each row; `out[blockIdx.x]` is the sum of the "
         "row's squares, 0 for rows of no columns.",
         "Right for any number of columns.",
-        "Warps add by shuffles; at most two barriers; loads coalesced.",
+        "Warps add by shuffles; at most two barriers, no atomics; loads coalesced.",
     ),
     problem=_problem,
     reference=of_matrix(lambda x: x.square().sum(1)),
