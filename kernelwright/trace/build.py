@@ -35,14 +35,13 @@ from kernelwright.trace.names import (
     constant_names,
     dynamic_name,
     parameter_names,
-    shared_elements,
     short_name,
 )
 from kernelwright.trace.own_arrays import own_subscripts
 from kernelwright.trace.places import Places
 from kernelwright.trace.problems import problems_of
 from kernelwright.trace.report import TraceReport
-from kernelwright.trace.shapes import shapes_in
+from kernelwright.trace.shapes import shapes_in, shared_elements
 from kernelwright.trace.sharing import sharing_of
 from kernelwright.trace.unwritten import is_unwritten
 
@@ -119,6 +118,7 @@ def trace(
     # Another kernel's shared arrays are no part of this launch's memory.
     variables = tuple(v for v in variables if _owner(readable[v.name]) not in others)
     subscripts = own_subscripts(kernel.source)
+    elements = shared_elements(kernel.source)
     at = [(subscript.line, subscript.column) for subscript in subscripts]
     asked = Asked(regions, chosen, variables, hidden, at)
     raw = run(library, kernel.name, spec, asked)
@@ -131,6 +131,7 @@ def trace(
             variables,
             {k: short_name(v) for k, v in readable.items() if k not in hidden},
             shapes_in(kernel.source),
+            elements,
         ),
         dynamic,
         launcher.shared,
@@ -147,7 +148,7 @@ def trace(
         ],
         len(ranks),
         subscripts,
-        shared_elements(kernel.source),
+        elements.get(dynamic, 0),
     )
     lines = _lines_of_all(library, raw)
     source = kernel.source.splitlines()

@@ -6,25 +6,13 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from kernelwright.emulator.source import ALIGNMENT, mask
+from kernelwright.emulator.source import mask
 from kernelwright.emulator.symbols import Variable
 from kernelwright.trace.shapes import Shape, shape_of
 
 _DYNAMIC = re.compile(
     r"\bextern\b[^;]*\b__shared__\b[^;]*?(\w+)\s*\[|"
     r"\b__shared__\b[^;]*\bextern\b[^;]*?(\w+)\s*\["
-)
-_SIZES = {
-    **dict.fromkeys(("char", "unsigned char", "signed char", "bool"), 1),
-    **dict.fromkeys(("half", "__half", "__nv_bfloat16", "short", "unsigned short"), 2),
-    **dict.fromkeys(("float", "int", "unsigned", "unsigned int", "half2"), 4),
-    **dict.fromkeys(("double", "float2", "int2", "unsigned long long"), 8),
-    **dict.fromkeys(("float4", "int4", "uint4"), 16),
-}
-_SHARED = re.compile(
-    rf"\b__shared__\s+(?:(?:{ALIGNMENT.pattern})\s*)?"
-    rf"(?P<type>(?:(?:un)?signed\s+)?(?:{'|'.join(s for s in _SIZES if ' ' not in s)}"
-    r"|long\s+long)\b)(?P<names>[^;()={]*)"
 )
 _LOOP = re.compile(r"\bfor\s*\(|(?<!\} )\bwhile\s*\(|\bdo\s*\{")
 _ROLLED = re.compile(r"#\s*pragma\s+unroll\s*\(?\s*1\s*\)?\s*$")
@@ -103,17 +91,6 @@ def dynamic_name(source: str) -> str:
     return (match[1] or match[2]) if match else "dynamic shared memory"
 
 
-def shared_elements(source: str) -> dict[str, int]:
-    """Return the bytes of an element of each ``__shared__`` array of a known type."""
-    found: dict[str, int] = {}
-    for match in _SHARED.finditer(mask(source)):
-        size = _SIZES.get(" ".join(match["type"].split()), 0)
-        for name in re.findall(r"(?:^|,)\s*(\w+)\s*\[", match["names"]):
-            # Two kernels may each have a `tile`.
-            found[name] = size if found.get(name, size) == size else 0
-    return found
-
-
 def constant_names(source: str) -> set[str]:
     """Return the names of ``__constant__`` variables."""
     return set(_CONSTANT.findall(mask(source)))
@@ -132,8 +109,9 @@ class SharedVariables:
         variables: Sequence[Variable],
         names: dict[str, str],
         shapes: Mapping[str, set[Shape]],
+        elements: Mapping[str, int],
     ) -> None:
-        self._shapes = shapes
+        self._shapes, self._elements = shapes, elements
         chosen = [
             (v.offset, v.size, names[v.name])
             for v in variables
@@ -158,4 +136,5 @@ class SharedVariables:
             near, key=lambda v: max(v[0] - offset, offset - sum(v[:2]))
         )
         shape, element = shape_of(size, self._shapes.get(name, set()))
+        element = element if shape else self._elements.get(name, 0)
         return name, offset - start, size, element, shape

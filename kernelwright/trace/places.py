@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from kernelwright.emulator.tracing import (
     DYNAMIC_SHARED,
@@ -55,7 +55,8 @@ class Places:
         absent: names of the parameters that were given None.
         ranks: how many launched it at once.
         subscripts: where a thread's own arrays are indexed, in rising order.
-        elements: bytes of an element of each shared array, where that is known.
+        dynamic_element: bytes of an element of the dynamic shared array; 0 where that
+            is not known.
     """
 
     buffers: Sequence[Buffer]
@@ -69,7 +70,7 @@ class Places:
     absent: Sequence[str] = ()
     ranks: int = 1
     subscripts: Sequence[Subscript] = ()
-    elements: Mapping[str, int] = field(default_factory=dict)
+    dynamic_element: int = 0
 
     @property
     def empty(self) -> list[str]:
@@ -92,14 +93,10 @@ class Places:
             found = self.shared.at(address - static_low)
             if found is None:
                 return Place(None, address - static_low, 0, 1)
-            there = Place(*found)
-            known = self.elements.get(found[0], 0)
-            return there if there.shape else replace(there, element=known)
+            return Place(*found)
         if place == DYNAMIC_SHARED:
-            element = self.elements.get(self.dynamic, 0)
-            return Place(
-                self.dynamic, address - dynamic_low, self.dynamic_bytes, element
-            )
+            offset = address - dynamic_low
+            return Place(self.dynamic, offset, self.dynamic_bytes, self.dynamic_element)
         for buffer in self.buffers:
             if buffer.low <= address < buffer.high:
                 return _in(buffer, address)

@@ -1,4 +1,4 @@
-"""The shapes of shared arrays, read from their declarations.
+"""The shapes and elements of shared arrays, read from their declarations.
 
 An address in an array says how many bytes it lies behind the beginning; its author
 thinks of rows and columns. What the text does not tell, such as an extent that a
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from math import prod
 
-from kernelwright.emulator.source import mask
+from kernelwright.emulator.source import ALIGNMENT, mask
 
 Shape = tuple[int, ...]
 
@@ -25,6 +25,18 @@ _CONSTANT = re.compile(
 )
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\S.*)$", re.MULTILINE)
 _ELEMENTS = (1, 2, 4, 8, 16)
+_SIZES = {
+    **dict.fromkeys(("char", "unsigned char", "signed char", "bool"), 1),
+    **dict.fromkeys(("half", "__half", "__nv_bfloat16", "short", "unsigned short"), 2),
+    **dict.fromkeys(("float", "int", "unsigned", "unsigned int", "half2"), 4),
+    **dict.fromkeys(("double", "float2", "int2", "unsigned long long"), 8),
+    **dict.fromkeys(("float4", "int4", "uint4"), 16),
+}
+_TYPED = re.compile(
+    rf"\b__shared__\s+(?:(?:{ALIGNMENT.pattern})\s*)?"
+    rf"(?P<type>(?:(?:un)?signed\s+)?(?:{'|'.join(s for s in _SIZES if ' ' not in s)}"
+    r"|long\s+long)\b)(?P<names>[^;()={]*)"
+)
 _DEEPEST = 8  # of names that stand for names
 _OPERATORS = {
     ast.Add: operator.add,
@@ -49,6 +61,17 @@ def shapes_in(source: str) -> dict[str, set[Shape]]:
                 for extent in re.findall(r"\[([^\[\]]+)\]", extents)
             )
             found.setdefault(name, set()).add(shape if min(shape) > 0 else ())
+    return found
+
+
+def shared_elements(source: str) -> dict[str, int]:
+    """Return the bytes of an element of each ``__shared__`` array of a known type."""
+    found: dict[str, int] = {}
+    for match in _TYPED.finditer(mask(source)):
+        size = _SIZES.get(" ".join(match["type"].split()), 0)
+        for name in re.findall(r"(?:^|,)\s*(\w+)\s*\[", match["names"]):
+            # Two kernels may each have a `tile`.
+            found[name] = size if found.get(name, size) == size else 0
     return found
 
 
