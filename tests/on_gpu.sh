@@ -30,7 +30,7 @@ attention-bench 255 60 chapter 10's kernels beside cuDNN and FA2, against their 
 attention-counters 75 12 chapter 10's kernels under Nsight Compute
 transformer-bench 330 60 a whole model beside torch: five programs are compiled
 unmarked-tests   85 12 tests of chapters 1 and 10 that choose the GPU without its mark
-tests           320 60 every test that is marked gpu, side by side, less the speed judge's
+tests           520 60 every test that is marked gpu, side by side, less the speed judge's
 speed-gold      560 60 the speed judge: every solution's band
 speed-cheaters  420 60 the speed judge: cheaters, and what ends badly
 backward-tests  100 12 the one-pass backward of attention
@@ -58,7 +58,7 @@ steps_of() { # name
 # Groups whose limits come to 580 s at most: what decides comes first.
 batches() {
   cat <<'EOF'
-batch1 attention-bench tests
+batch1 tests
 batch2 speed-gold
 batch3 speed-cheaters softmax-tests
 batch4 probe sweep-softmax unmarked-tests attention-counters softmax-counters
@@ -74,6 +74,7 @@ batch13 transformer-bench transformer-grade
 batch14 bench1
 batch15 bench2
 batch16 bench3
+batch17 attention-bench backward-tests
 EOF
 }
 
@@ -181,7 +182,7 @@ subprocess.run(["nvidia-smi", "--query-gpu=driver_version,clocks.sm,clocks.max.s
 # own, since what was measured in company was kept.
 in_company='
 run=("$@" --tb=short -m gpu --ignore=tests/autograder/speed tests)
-timeout --signal=INT 220 "${run[@]}" -p no:benchmark -n 12 --dist worksteal
+timeout --signal=INT 400 "${run[@]}" -p no:benchmark -n 12 --dist worksteal
 code=$?
 ((code == 1)) || exit $code
 echo "what failed, alone once more"

@@ -188,8 +188,8 @@ def _visible() -> tuple[Path, ...]:
     paths += [Path(p) for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
     compiler = shutil.which(os.environ.get("CXX", "g++").split()[0])
     if compiler:
-        # A compiler of the user's own has its libraries beside its programs.
-        prefix = Path(compiler).resolve().parents[2]
+        # A compiler of the user's own has its libraries beside its programs' folder.
+        prefix = Path(compiler).resolve().parent.parent
         paths += [prefix / name for name in _TOOLCHAIN]
     paths += [
         PACKAGES / "kernelwright",

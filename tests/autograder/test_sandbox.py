@@ -161,3 +161,19 @@ def test_a_cache_that_is_only_read(
     other = cached("room", "fedcba", ".txt", lambda p: p.write_text("three"))
     assert other.is_relative_to(own)
     assert [p.name for p in shared.rglob("*.txt")] == ["abcdef.txt"]
+
+
+def test_a_compiler_outside_the_system_can_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "gcc" / "bin" / "g++"
+    for folder in ("bin", "lib", "secrets"):
+        (tmp_path / "gcc" / folder).mkdir(parents=True)
+    compiler.write_text("#!/bin/sh\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+
+    visible = sandbox._visible.__wrapped__()
+
+    assert compiler.parent in visible and tmp_path / "gcc" / "lib" in visible
+    assert tmp_path / "gcc" / "secrets" not in visible
