@@ -31,8 +31,8 @@ from autograder.ideals import barriers, moves
 MOST_BLOCKS = 1056
 # So that a small case has several blocks: a block has four float4s a thread.
 PER_BLOCK = 16 * THREADS
-# Cases of their own: more blocks than a block has threads, a float4 a thread; and two
-# blocks whose threads go round several times with four float4s.
+# Cases of their own: more blocks than a block has threads; and two blocks whose threads
+# go round several times with four float4s.
 MANY = range(266_243, 267_000)
 MANY_BLOCKS = 260
 FEW = 26_000
@@ -88,6 +88,8 @@ SUM_ALL = Exercise(
     problem=_problem,
     reference=_reference,
     cases=(
+        # First: a counter that nobody sets back must not reach its number of blocks.
+        Case("n = 266,243, more blocks than a block has threads", {"n": MANY[0]}),
         vector_case(32_768),
         vector_case(20_001, "shifted"),
         vector_case(9_002),
@@ -114,6 +116,7 @@ SUM_ALL = Exercise(
         "…;  sum_block;  thread 0 writes out[0] and sets arrived back to 0.",
     ),
     onward="Who is faster: more blocks, or more loads on the way in each thread?",
+    counted=1,
     counts=(*moves(writes=None, width=16), barriers(3.25, 6)),
     structure=(
         Structure(
