@@ -30,6 +30,11 @@ from autograder.worker.wire import Header
 Progress = Callable[[str], None]
 
 _FINE = ("passed", "not checked", "not measured")
+_UNDEFINED = (
+    " What a masked tl.load without other= holds behind its mask is undefined: NaN "
+    "here, anything on a GPU. Where such lanes come into a sum, a maximum or a "
+    "product, say what they hold: other=0.0, or float('-inf') for a maximum."
+)
 
 
 def pass_through(run: Run, progress: Progress) -> list[Gate]:
@@ -230,6 +235,8 @@ def _wrong_gate(
         "where": where,
     }
     message = f"{near[1]} {where}" if near else where
+    if not near and tried.undefined and wrong.got != wrong.got:  # NaN
+        message += _UNDEFINED
     return Gate("right", "failed", message, detail)
 
 

@@ -81,6 +81,7 @@ class Tried:
         detail: facts about the trouble.
         kernels: which Triton kernels were launched, and for what kinds of arguments.
         counted: what the run itself counted: the cycles of a circuit.
+        undefined: whether a masked load of Triton's did not say what it then holds.
     """
 
     trouble: str = ""
@@ -91,6 +92,7 @@ class Tried:
     detail: dict[str, Any] = field(default_factory=dict)
     kernels: tuple[Any, ...] = ()
     counted: dict[str, float] = field(default_factory=dict)
+    undefined: bool = False
 
     @property
     def right(self) -> bool:
@@ -174,6 +176,7 @@ def try_case(run: Run, worker: Worker, case: Case, purpose: str) -> Tried:
         poisons=poisons,
         kernels=kernels,
         counted=_counted(answer.get("counted")),
+        undefined=answer.get("undefined") is True,
     )
 
 

@@ -63,6 +63,7 @@ class Function(Entry):
             origins.returned(made)
         facts = {"launches": seen.count, "origins": origins.trouble}
         facts |= {"operations": told(operations), "kernels": seen.kernels or printed}
+        facts["undefined"] = seen.undefined
         if counted_by_adapter:
             facts["counted"] = dict(counted_by_adapter)
         return Made(made, facts, described)

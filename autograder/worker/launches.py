@@ -15,7 +15,7 @@ from typing import Any
 from autograder.worker.origins import Origins
 from autograder.worker.real_triton import told_launch
 from autograder.worker.wire import Header
-from kernelwright.trace.triton.start import without_nan
+from kernelwright.trace.triton.start import undefined, without_nan
 
 _MOST_KERNELS = 8
 
@@ -27,6 +27,8 @@ class Launches:
     origins: Origins
     count: int = 0
     kernels: list[Header] = field(default_factory=list)
+    # Whether a lane was masked in a load that does not say what it then holds.
+    undefined: bool = False
 
     def note(self, kernel: Any, given: dict[str, Any]) -> None:
         """Note with what kinds of arguments a kernel is launched."""
@@ -47,11 +49,18 @@ def counted(origins: Origins) -> Iterator[Launches]:
     builder = interpreter.interpreter_builder
     begin_program, run = builder.set_grid_idx, jit.JITFunction.run
     interpret = interpreter.GridExecutor.__call__
+    load = builder.create_masked_load
 
     def begun(x: int, y: int, z: int) -> None:
         # A launch's first program: a grid of none has no such program.
         seen.count += x == y == z == 0
         begin_program(x, y, z)
+
+    def loaded(pointers: Any, mask: Any, other: Any, *options: Any) -> Any:
+        if other is None:
+            other = undefined(pointers)
+            seen.undefined |= not mask.data.all()
+        return load(pointers, mask, other, *options)
 
     def ran(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         given = _named(self, arguments, options)
@@ -81,7 +90,8 @@ def counted(origins: Origins) -> Iterator[Launches]:
         return result
 
     # On the object, over the class's: taken off again, that is back.
-    mended = {"set_grid_idx": begun, **without_nan(builder)}
+    mended = {"set_grid_idx": begun, "create_masked_load": loaded}
+    mended |= without_nan(builder)
     for name, method in mended.items():
         setattr(builder, name, method)
     jit.JITFunction.run = ran

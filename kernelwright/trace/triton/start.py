@@ -111,6 +111,22 @@ def without_nan(builder: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
+def undefined(pointers: Any) -> Any:
+    """Return what a load holds behind its mask where no ``other`` is given: NaN.
+
+    Triton leaves it undefined, and its interpreter takes 0, which hides that a sum or
+    a product reads it. Integers stay 0: as an index they would end in a crash.
+    """
+    import numpy as np
+    from triton.runtime.interpreter import TensorHandle, _get_np_dtype
+
+    element = pointers.get_element_ty()
+    kind = _get_np_dtype(element)
+    # numpy has no bf16: the interpreter keeps its bits.
+    fill = 0x7FC0 if element.is_bf16() else np.nan if element.is_floating() else 0
+    return TensorHandle(np.full(pointers.data.shape, fill, kind), element)
+
+
 def interpreted() -> dict[str, Callable[..., Any]]:
     """Return methods for kernels made to be compiled, under which they are not."""
     seen: dict[Any, Any] = {}
