@@ -16,6 +16,8 @@ from autograder.exercise import Count, Problem
 Passes = float | Mapping[str, float]
 
 _SECTOR, _WARP, _BANKS = 32, 32, 128
+# A kernel whose other warps rest moves the same bytes.
+BUSIEST_WARP = "requests of the busiest warp"
 
 
 def moves(
@@ -26,6 +28,7 @@ def moves(
     asked: bool = False,
     times: float = 1.05,
     writers: int = 1,
+    busiest: float | None = 2.5,
 ) -> tuple[Count, ...]:
     """Return the counts of a kernel's global memory.
 
@@ -38,6 +41,8 @@ def moves(
             thread has a row or a group of its own.
         times: how many times these bytes earn the points.
         writers: how many threads may store one element of an output.
+        busiest: how many times the average warp's requests the busiest may make;
+            ``None`` where it waits by reading.
     """
     metric = "bytes" if asked else "moved"
     found = []
@@ -48,6 +53,8 @@ def moves(
                 # Half a warp may rest where a row ends.
                 Count("requests", "global", op, passes=passes, width=width, times=1.9),
             ]
+    if busiest is not None:
+        found.append(Count(BUSIEST_WARP, times=busiest))
     return (*found, Count("writers", "global", "store", ideal=writers, times=1))
 
 

@@ -6,12 +6,13 @@ costs, and who does the same as others, explains.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from autograder.exercise import Count, Problem
-from autograder.ideals import ideal_of, passes_of
+from autograder.ideals import BUSIEST_WARP, ideal_of, passes_of
 from autograder.judge.results import Gate
 from autograder.judge.run import Run
 from autograder.judge.traces import Access, Trace
@@ -44,7 +45,7 @@ def check_counts(run: Run, trace: Trace | None) -> Gate:
     rows: list[dict[str, Any]] = []
     bad: dict[tuple[str, str], str] = {}
     for count in run.exercise.counts:
-        if count.metric == "requests" and problem.launch is None:
+        if count.metric in ("requests", BUSIEST_WARP) and problem.launch is None:
             # A program is not a warp: what one asks for at once is nobody's request.
             continue
         row = _row(count, problem, trace)
@@ -61,14 +62,17 @@ def check_counts(run: Run, trace: Trace | None) -> Gate:
     if bad:
         detail["marked"] = sorted({r["line"] for r in rows if not r["fine"]} - {0})
         return Gate("counts", "failed", " ".join(bad.values()), detail)
-    told = [count_words(row) for row in rows if row["metric"] != "requests"]
+    told = [count_words(row) for row in rows if "requests" not in row["metric"]]
     return Gate("counts", "passed", ", ".join(told), detail)
 
 
 def _row(count: Count, problem: Problem, trace: Trace) -> dict[str, Any]:
     """Put what was counted beside what it is held to."""
     got = trace.total(count.metric, count.space, count.op)
-    ideal = ideal_of(count, problem)
+    if count.metric == BUSIEST_WARP:
+        ideal = _of_the_average_warp(problem, trace)
+    else:
+        ideal = ideal_of(count, problem)
     at_most = None if count.times is None else count.times * ideal
     # Shared memory may be avoided, where it is not asked for; what nobody saw move in
     # global memory was hidden from the trace.
@@ -87,6 +91,14 @@ def _row(count: Count, problem: Problem, trace: Trace) -> dict[str, Any]:
         "fine": fine,
         "line": trace.worst(count.metric, count.space, count.op),
     }
+
+
+def _of_the_average_warp(problem: Problem, trace: Trace) -> float:
+    """Return how many requests of global memory a warp makes on average."""
+    assert problem.launch is not None
+    requests = sum(a.requests for a in trace.accesses if a.space == "global")
+    warps = math.ceil(math.prod(problem.launch.block) / _LANES)
+    return requests / (warps * math.prod(problem.launch.grid))
 
 
 def count_words(row: dict[str, Any]) -> str:
@@ -122,6 +134,12 @@ def _missed(count: Count, row: dict[str, Any], problem: Problem, trace: Trace) -
         return _several_writers(problem, trace)
     if count.metric == "readers":
         return _several_readers(row, problem, trace)
+    if count.metric == BUSIEST_WARP:
+        return (
+            f"{COUNTED[BUSIEST_WARP].sentence.format(_number(got))}, and the average "
+            f"one {_number(row['ideal'])}{_bound(row)}: let all warps and all blocks "
+            "share the work."
+        )
     if count.metric in COUNTED:
         did = COUNTED[count.metric].sentence.format(_number(got))
         beside = "" if row["at_least"] else f"; the ideal is {_number(row['ideal'])}"
@@ -161,19 +179,35 @@ def _why(count: Count, problem: Problem, trace: Trace) -> Iterator[str]:
     unit = "wavefronts" if count.space == "shared" else "sectors"
     cost = sum(getattr(access, unit) for access in chosen) / requests
     ideal = sum(getattr(a, f"ideal_{unit}") * a.requests for a in chosen) / requests
-    if cost > 1.2 * ideal and count.metric != "bytes":
+    often = _often(count, problem, chosen)
+    # What explains more of it is said.
+    if often >= 1.5 and often * ideal >= cost:
+        did = "stored" if count.op == "store" else "asked for"
+        yield f": elements are {did} {_number(often)} times as often as need be"
+    elif cost > 1.2 * ideal and count.metric != "bytes":
         yield f": {_each(cost, unit)} per request, where {_number(ideal)} would do"
-    elif count.metric == "moved":
-        least = ideal_of(replace(count, metric="bytes"), problem)
-        asked = sum(access.bytes for access in chosen)
-        if least and asked >= 1.5 * least:
-            often = _number(asked / least)
-            yield f": elements are asked for {often} times as often as need be"
-    if 0 < lanes < _FEWEST_LANES:
+    if 0 < lanes < _FEWEST_LANES and not _are_few(count, problem):
         yield (
             f": on average {_each(lanes, 'active lanes')} per request. Let all 32 "
             "lanes of a warp take part, each with an element of its own"
         )
+
+
+def _often(count: Count, problem: Problem, chosen: Sequence[Access]) -> float:
+    """Return how often an element moves, beside how often it need; 0 if unknown."""
+    if count.metric != "moved":
+        return 0.0
+    least = ideal_of(replace(count, metric="bytes"), problem)
+    return sum(access.bytes for access in chosen) / least if least else 0.0
+
+
+def _are_few(count: Count, problem: Problem) -> bool:
+    """Whether there are not enough results for all lanes to store one."""
+    if count.op != "store" or problem.launch is None:
+        return False
+    results = sum(math.prod(out.shape) for out in problem.outputs.values())
+    threads = math.prod(problem.launch.grid) * math.prod(problem.launch.block)
+    return results * _LANES < threads * _FEWEST_LANES
 
 
 def _meet_in_one_bank(count: Count, trace: Trace, source: str) -> str:

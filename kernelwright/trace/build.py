@@ -173,9 +173,14 @@ def trace(
 
 
 def _by_block(raw: RawTrace, blocks: int, threads: int) -> dict[str, float]:
-    """Say what a block does on average; of bytes under way, at each product."""
+    """Say what a block does on average; of bytes under way, at each product.
+
+    The busiest warp is the one of the whole launch.
+    """
     sums = {name: sum(w.operations[name] for w in raw.workers) for name in COUNTED}
     done = {name: figure / blocks for name, figure in sums.items()}
+    busiest = "requests of the busiest warp"
+    done[busiest] = float(max(w.operations[busiest] for w in raw.workers))
     # Summed up for the warp that multiplied: it has its share of the block's.
     warps = math.ceil(threads / 32)
     done["bytes under way at a product"] *= (

@@ -104,6 +104,9 @@ PERMUTE_TOKENS = Exercise(
     onward="With 8 experts there are 8 blocks, and an H200 has 132 SMs. What does the "
     "chapter's permute do about it?",
     # Each token goes to two experts; four blocks of eight warps look at all pairs.
-    counts=moves({"x": 2, "chosen": 4 * _WARPS, "offsets": 4 * _WARPS}, width=16),
+    # Who copies a row asks for more than who only looks for its place.
+    counts=moves(
+        {"x": 2, "chosen": 4 * _WARPS, "offsets": 4 * _WARPS}, width=16, busiest=5
+    ),
     repeats=("chosen",),
 )

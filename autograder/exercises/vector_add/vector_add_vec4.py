@@ -55,14 +55,15 @@ VECTOR_ADD_VEC4 = Exercise(
         "(n / 4) + thread;` and if `last < n`, add that one element.",
     ),
     onward="Two float4s a thread, both loaded before either is added: does it help?",
-    counts=moves(width=16),
+    # More warps are launched than there are packs.
+    counts=moves(width=16, busiest=4),
     # With three elements behind the last four.
     counted=-1,
     structure=(
         Structure(
             holds=("LDG.E.128", "STG.E.128"),
-            message="The values are right, and the machine code holds no 128-bit "
-            "load and store (LDG.E.128, STG.E.128): four separate floats are four "
+            message="The values are right, and the machine code lacks a 128-bit "
+            "load or store (LDG.E.128, STG.E.128): four separate floats are four "
             "instructions. Read and write through a float4 pointer.",
         ),
     ),

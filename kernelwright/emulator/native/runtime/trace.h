@@ -383,6 +383,7 @@ struct Tracer {
     uint64_t destination = 0;    // of the asynchronous load to come
     uint64_t order = 0;
     uint64_t operations[KWEMU_OPERATION_COUNT] = {};
+    uint64_t warp_requests[kMaxWarps] = {};  // of global memory, in this block
     Cell* shared_cells = nullptr;
     size_t shared_words = 0;
     Pending pending{};

@@ -151,6 +151,11 @@ void Tracer::end_block() {
     settle();
     for (unsigned warp = 0; warp < kMaxWarps; ++warp) flush(warp);
     if (early_exit && !wounded) report_missed();
+    uint64_t& busiest = operations[KWEMU_BUSIEST_WARP];
+    for (uint64_t& requests : warp_requests) {
+        busiest = std::max(busiest, requests);
+        requests = 0;
+    }
 }
 
 uint32_t Tracer::site(uint64_t pc, int place, unsigned op, unsigned width,
@@ -270,6 +275,7 @@ void Tracer::finish(const Request& request, const uint32_t* to, unsigned warp) {
     }
     if (site.row.op != kLoad && site.row.op != kMatrixLoad) ++window.stores;
     compare(request, site, warp);
+    warp_requests[warp] += site.row.place >= 0;
     count(request, to, site.row);
 }
 

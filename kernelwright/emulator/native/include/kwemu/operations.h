@@ -28,7 +28,10 @@
     X(GROUP_FOLD, "a cooperative group's operation", "shuffles", "", "")             \
     /* No meeting, but what its asynchronous copies do while a warp multiplies. */   \
     X(COPIES_UNDER_WAY, "", "bytes under way at a product",                          \
-      "While a block multiplies, on average {} bytes of its copies are under way", "")
+      "While a block multiplies, on average {} bytes of its copies are under way", "") \
+    /* Nor this: of all warps of the launch, what the one with most to do asks for. */ \
+    X(BUSIEST_WARP, "", "requests of the busiest warp",                              \
+      "The busiest warp makes {} requests of global memory", "")
 
 enum kwemu_operation {
     KWEMU_NO_OPERATION,
