@@ -54,10 +54,17 @@ def check_machine_code(run: Run, trace: Trace | None) -> Gate:
         missing = [h for h in wanted.holds if not any(c.startswith(h) for c in code)]
         present = [h for h in wanted.lacks if any(c.startswith(h) for c in code)]
         if missing or present or (request["read"] and not code):
+            message = _structure_words(missing, present, wanted.arch)
+            if wanted.message:
+                # Of several the message names all.
+                some = 0 < len(missing) < len(wanted.holds)
+                message = wanted.message
+                if some:
+                    message += f" What is missing is {' and '.join(missing)}."
             return Gate(
                 "structure",
                 "failed",
-                wanted.message or _structure_words(missing, present, wanted.arch),
+                message,
                 {"missing": missing, "present": present, "arch": wanted.arch},
             )
         idle = [h for h in wanted.holds if not _was_reached(h, trace)]

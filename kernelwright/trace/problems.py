@@ -326,8 +326,9 @@ def _why_unwritten(space: str, copied: int | None) -> str:
             "or, where another element is meant, correct the index"
         )
     return (
-        "which nobody has written: its memory was never initialised. Write it before "
-        "you read it (= before the first +=), or fill it before the launch"
+        "which nobody has written: its memory was never initialised, and += or an "
+        "atomic adds to whatever is there. Give each element its value with = first; "
+        "a launch of your own may fill it"
     )
 
 

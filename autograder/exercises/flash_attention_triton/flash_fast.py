@@ -58,7 +58,7 @@ FLASH_FAST = Exercise(
         attention_case(256, 64),
         # One tile, whatever its size: mistakes that depend on tiles look alike here.
         attention_case(60, 128, heads=2, batch=2),
-        attention_case(200, 32, regime="growing"),
+        attention_case(200, 32, heads=2, regime="growing"),
         attention_case(1, 64),
         attention_case(130, 16, regime="large"),
         attention_case(70, 16, regime="low"),

@@ -95,8 +95,8 @@ LAYER_NORM_RELU = Exercise(
     structure=(
         Structure(
             holds=("LDG.E.128", "STG.E.128"),
-            message="The values are right, and the machine code holds no 128-bit load "
-            "and store (LDG.E.128, STG.E.128). Move whole float4s.",
+            message="The values are right, and the machine code lacks a 128-bit load "
+            "or store (LDG.E.128, STG.E.128). Move whole float4s.",
         ),
     ),
     speed=timed(16384, 8192, 4, {"bronze": 0.65, "silver": 0.80, "gold": 0.90}),

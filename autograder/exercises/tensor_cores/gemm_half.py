@@ -11,7 +11,7 @@ from autograder.exercises.tensor_cores.shared import (
     reference,
     timed,
 )
-from autograder.ideals import moves, needed
+from autograder.ideals import barriers, moves, needed
 
 GEMM_HALF = Exercise(
     id="gemm_half",
@@ -41,6 +41,8 @@ GEMM_HALF = Exercise(
         product_case(128, 256, 0),
         product_case(128, 256, 192, "large"),
         product_case(128, 256, 64, "special"),
+        # More tiles down than an order of the blocks by eights takes in one round.
+        product_case(1152, 512, 64),
     ),
     tolerance=TOLERANCE,
     hints=(
@@ -61,6 +63,8 @@ GEMM_HALF = Exercise(
         Count("wavefronts", "shared", "load", ideal=8192),
         # 8 x 32 parts of c, 16 steps.
         needed("matrix products", 4096),
+        # One before the four tiles and one behind each; twice that is no pipeline.
+        barriers(5, 10),
     ),
     structure=ASYNCHRONOUS,
     speed=timed({"bronze": 0.36, "silver": 0.44, "gold": 0.50}),

@@ -63,8 +63,8 @@ TRANSPOSE_SWIZZLED = Exercise(
     structure=(
         Structure(
             holds=("LDG.E.128", "STG.E.128"),
-            message="The values are right, and the machine code holds no 128-bit load "
-            "and store (LDG.E.128, STG.E.128). Read x and write out through float4 "
+            message="The values are right, and the machine code lacks a 128-bit load "
+            "or store (LDG.E.128, STG.E.128). Read x and write out through float4 "
             "pointers.",
         ),
     ),

@@ -85,6 +85,7 @@ __device__ __forceinline__ void cp_async_commit() {
 
 template <int Newest>
 __device__ __forceinline__ void cp_async_wait() {
+    static_assert(Newest >= 0, "wait for all but the newest 0 groups, or more");
     asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory");
 }
 
