@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autograder.exercise import Count, Problem
+import torch
+
+from autograder.exercise import Count, Output, Problem
 from autograder.ideals import BUSIEST_WARP, ideal_of, passes_of
 from autograder.judge.results import Gate
 from autograder.judge.run import Run
@@ -89,8 +91,36 @@ def _row(count: Count, problem: Problem, trace: Trace) -> dict[str, Any]:
         "at_most": at_most,
         "at_least": count.at_least,
         "fine": fine,
-        "line": trace.worst(count.metric, count.space, count.op),
+        "line": _line_of_surplus(count, problem, trace)
+        or trace.worst(count.metric, count.space, count.op),
     }
+
+
+def _line_of_surplus(count: Count, problem: Problem, trace: Trace) -> int:
+    """Return the line at which a buffer has been gone over more often than need be.
+
+    Lines are taken in their order: what is loaded again stands below. 0 where no
+    buffer's bytes are too many, or where they are not those of a parameter.
+    """
+    if count.space != "global" or count.ideal is not None or count.times is None:
+        return 0
+    tensors = problem.outputs if count.op == "store" else problem.arguments
+    found: dict[float, int] = {}
+    for name, value in tensors.items():
+        if not isinstance(value, Output | torch.Tensor):
+            continue
+        least = passes_of(count, name) * math.prod(value.shape) * value.dtype.itemsize
+        asked = 0.0
+        for access in sorted(trace.chosen(count.space, count.op), key=_by_line):
+            before = asked
+            asked += access.bytes if access.buffer == name else 0
+            if before <= count.times * least < asked:
+                found[asked - least] = access.line
+    return found[max(found)] if found else 0
+
+
+def _by_line(access: Access) -> int:
+    return access.line
 
 
 def _of_the_average_warp(problem: Problem, trace: Trace) -> float:

@@ -118,7 +118,7 @@ def _problem(
         if did == "copies":
             did = "copies into"
         if len(ranks) > 1:
-            mend = order_of_ranks(row)
+            mend = order_of_ranks(row, races.source)
         elif other_block == block and {before, did} == {"reads", "copies into"}:
             mend = _COPY_AND_READ
         elif other_block == block:
@@ -144,7 +144,8 @@ def _problem(
         message = (
             f"line {line}: {who} {did} {width} bytes at once at byte {where.offset} of "
             f"{where.buffer}, which is no multiple of {width}, and a GPU refuses it: "
-            f"begin at a multiple of {width} bytes, or move fewer at once"
+            f"check the index, begin at a multiple of {width} bytes, or move fewer at "
+            "once"
         )
     elif kind == tracing.UNWRITTEN:
         name = "uninitialised read"
@@ -221,7 +222,8 @@ def _who(row: Any, thread: str, block: str, places: Places) -> str:
 _COPY_AND_READ = (
     "each thread waits for its own copies (kw::cp_async_wait), and a __syncthreads() "
     "behind that wait, not before it, shows them to the others. One must stand, too, "
-    "between the reading and the next copy into the same place"
+    "between the reading and the next copy into the same place. Where they stand, the "
+    "wait leaves too many groups open, or another stage is meant"
 )
 
 
@@ -318,7 +320,8 @@ def _why_unwritten(space: str, copied: int | None) -> str:
         return (
             f"which an asynchronous copy (line {copied}) has not delivered yet: wait "
             "for its group (kw::cp_async_wait), then __syncthreads(), so that the "
-            "other threads' copies are there too"
+            "other threads' copies are there too. Where both stand, the wait leaves "
+            "too many groups open, or another stage is read than was copied"
         )
     if space == "shared":
         return (

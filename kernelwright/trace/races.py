@@ -66,6 +66,11 @@ class Races:
             if at_once:
                 return index
             return f"{index}; {again}" if space == "shared" else index
+        if space == "global" and _did(row) == {"writes"} and first != line:
+            return (
+                "both lines store to the same element, so check their indices: let "
+                "them give each thread an element of its own, or let one store alone"
+            )
         if first == line and at_once:
             alone = "Let each thread touch its own element, or use an atomic"
             return f"{_AT_ONCE}. {alone}"
@@ -204,8 +209,13 @@ def _encloses(before: str) -> bool:
     return depth == least
 
 
-def order_of_ranks(row: Any) -> str:
-    """Say how accesses of two ranks that race can be put in order."""
+def order_of_ranks(row: Any, source: Sequence[str]) -> str:
+    """Say how accesses of two ranks that race can be put in order.
+
+    Args:
+        row: the race.
+        source: the text's lines: what stands there need not be asked for.
+    """
     fence = int(row["narrow"])
     if _did(row) == {"updates"}:
         return (
@@ -222,6 +232,13 @@ def order_of_ranks(row: Any) -> str:
         return (
             "between ranks a fence is __threadfence_system(), and an atomic one whose "
             "name ends in _system: the others reach this rank's GPU only"
+        )
+    if "__threadfence_system(" in mask("\n".join(source)):
+        return (
+            "ranks run as they like, and the fence and the flag are one thread's: a "
+            "__syncthreads() before them makes sure that the whole block has written, "
+            "one behind the look at the flag that nobody reads before. Where both "
+            "stand, check whose element the index names"
         )
     return (
         "ranks run as they like: the one that writes calls __threadfence_system() and "

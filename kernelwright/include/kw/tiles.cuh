@@ -16,17 +16,13 @@
 #include <cuda_fp16.h>
 #include <kw/cp_async.cuh>
 #include <kw/ldmatrix.cuh>
+#include <kw/line.cuh>
 #include <kw/mma.cuh>
 #include <kw/shared.cuh>
 
-// On the emulator an access bears the line of the kernel that asked for it.
 #ifdef __CUDACC__
-#define KW_LINE_PARAMETER
-#define KW_LINE
 #define KW_BY_ALL(THREADS)
 #else
-#define KW_LINE_PARAMETER , int line = __builtin_LINE()
-#define KW_LINE , line
 #define KW_BY_ALL(THREADS)                                                             \
     if (threadIdx.x >= THREADS || blockDim.x < THREADS)                                \
     kwemu_misuse(                                                                      \
@@ -168,6 +164,4 @@ __device__ __forceinline__ void store_tile(float* corner, const float (&sum)[4][
 
 }  // namespace kw
 
-#undef KW_LINE_PARAMETER
-#undef KW_LINE
 #undef KW_BY_ALL

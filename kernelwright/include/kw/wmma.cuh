@@ -21,6 +21,7 @@
 #ifdef __CUDACC__
 #include <cuda/std/type_traits>
 #endif
+#include <kw/line.cuh>
 #include <mma.h>
 
 namespace kw {
@@ -44,17 +45,17 @@ __device__ __forceinline__ void clear(Sum (&sum)[ROWS][COLUMNS]) {
 
 template <int ROWS, int COLUMNS>
 __device__ __forceinline__ void store(float* corner, const Sum (&sum)[ROWS][COLUMNS],
-                                      int pitch) {
+                                      int pitch KW_LINE_PARAMETER) {
     for (int r = 0; r < ROWS; ++r)
         for (int s = 0; s < COLUMNS; ++s)
             nvcuda::wmma::store_matrix_sync(corner + 16 * r * pitch + 16 * s, sum[r][s],
-                                            pitch, nvcuda::wmma::mem_row_major);
+                                            pitch, nvcuda::wmma::mem_row_major KW_LINE);
 }
 
 template <class Fragment, class T>
 __device__ __forceinline__ void load_shared(Fragment& fragment, const T* from,
-                                            unsigned pitch) {
-    nvcuda::wmma::load_matrix_sync(fragment, from, pitch);
+                                            unsigned pitch KW_LINE_PARAMETER) {
+    nvcuda::wmma::load_matrix_sync(fragment, from, pitch KW_LINE);
 }
 
 #ifdef __CUDACC__

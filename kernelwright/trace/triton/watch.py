@@ -219,7 +219,7 @@ class Watch:
             offsets.size,
             f"{_DID[op]} {buffer.name}[{index}], outside of {buffer.name}, which has "
             f"{elements} elements: let the mask turn off the lanes that have no "
-            "element",
+            "element, or, where it does, check the address",
         )
 
     def _no_tensor(
