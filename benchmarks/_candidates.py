@@ -101,13 +101,6 @@ def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(over, under, strict=True))
 
 
-def print_fastest(times: Times, peers: Sequence[str], most: int = 100) -> None:
-    """Print candidates, the fastest first, each beside some of them."""
-    for name in sorted(times, key=lambda name: min(times[name]))[:most]:
-        ratios = (f"{median_ratio(times[p], times[name]):5.2f} x {p}" for p in peers)
-        print(f"  {name:<48} {', '.join(ratios)}", flush=True)
-
-
 def short(dtype: torch.dtype) -> str:
     """Name a dtype without its module."""
     return str(dtype).removeprefix("torch.")

@@ -19,8 +19,8 @@ Measured = Iterable[tuple[Sequence[Row], Mapping[str, Any]]]
 """Rows, and what is stored beside them; where there are more than one, all so far."""
 
 
-def command_line(about: str | None, *flags: str) -> argparse.ArgumentParser:
-    """Return what every benchmark understands, and its own flags."""
+def command_line(about: str | None) -> argparse.ArgumentParser:
+    """Return what every benchmark understands."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -35,8 +35,6 @@ def command_line(about: str | None, *flags: str) -> argparse.ArgumentParser:
         "--only-time", action="store_true", help="check no values: they are known right"
     )
     parser.add_argument("--out", type=Path, default=OUT, help="folder for the results")
-    for flag in flags:
-        parser.add_argument(flag, action="store_true")
     return parser
 
 

@@ -130,14 +130,6 @@ def beside_peers(
     return rows
 
 
-def sweep(todo: Iterable[Candidate], rounds: int, seconds: float) -> None:
-    """Time plans that one chooses from; print them, the fastest first."""
-    print("== plans")
-    rows = beside_peers(list(todo), rounds, seconds, quiet=True)
-    for row in sorted(rows, key=lambda row: -float(row["ratio"])):
-        print(f"{row['ratio']:7.3f} {row['tflops']:7.1f} TFLOP/s  {row['label']}")
-
-
 # --- torch: eager, compiled, and the formula written out ----------------------------
 
 

@@ -3,7 +3,6 @@
     python -m benchmarks.flash_attention                 measure and store
     python -m benchmarks.flash_attention --check         and hold against the floors
     python -m benchmarks.flash_attention --only-correct  no timing; also without a GPU
-    python -m benchmarks.flash_attention --sweep         tiles of the last rung
 
 Candidates of one size are timed in turn, round after round. ``ratio`` is the time of
 the row's peer over its own in the same round: of torch's attention, pinned to cuDNN, or
@@ -14,6 +13,7 @@ Memory is what a call needs at its worst moment beyond its inputs.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import statistics
 import sys
@@ -29,6 +29,7 @@ import kernelwright as kw
 from benchmarks import _command, _peers
 from benchmarks._attention import Heads, draw, options_of, sdpa, standard
 from benchmarks._candidates import Candidate, Row, short
+from benchmarks._sweep import Sweep, Sweeps
 from solutions.flash_attention import flash_attention
 from solutions.flash_attention.plain import attend_plain
 from solutions.flash_attention.rungs import launch_mma
@@ -49,15 +50,12 @@ FLOORS: dict[str, dict[str, float]] = {
 
 def main() -> int:
     """Check, measure, store; return 0 if all is right and above its floor."""
-    options = _command.command_line(__doc__, "--sweep").parse_args()
+    options = _command.command_line(__doc__).parse_args()
     return _command.run("flash_attention", options, check_correct, measured, FLOORS)
 
 
 def measured(options: argparse.Namespace) -> _command.Measured:
-    """Time all groups, and memory against length; or only, if asked to, tiles."""
-    if options.sweep:
-        sweep()
-        return
+    """Time all groups, and memory against length."""
     torch.backends.cuda.matmul.allow_tf32 = False
     rows: list[Row] = []
     for group in groups():
@@ -262,18 +260,22 @@ def lazy_rows() -> list[Row]:
     return rows
 
 
-def sweep() -> None:
-    """Time tiles of the last rung."""
-    for dim, tiles in (
-        (128, ((64, 4), (64, 8), (32, 4))),
-        (64, ((128, 4), (64, 4), (128, 8))),
-    ):
-        for causal in (False, True):
-            at = draw(1, 2048 // dim, 16384, dim)
-            options = options_of(at, causal)
-            for tile in tiles:
-                ms = kw.bench(launch_mma, *at, options, tile, seconds=0.1).median_ms
-                print(f"heads of {dim}, causal {causal}, tile {tile}: {ms:.3f} ms")
+def tiles(dim: int, causal: bool) -> Sweep:
+    """Name tiles of the last rung: keys a step, and warps."""
+    at = draw(1, 2048 // dim, 16384, dim)
+    options = options_of(at, causal)
+    tried = {128: ((64, 4), (64, 8), (32, 4)), 64: ((128, 4), (64, 4), (128, 8))}
+    found = [
+        Candidate(f"{tile}", f"tile {tile}", launch_mma, (*at, options, tile))
+        for tile in tried[dim]
+    ]
+    return Sweep(f"heads of {dim}, causal {causal}", found, seconds=0.1)
+
+
+def sweeps() -> Sweeps:
+    """Sweep the tiles of both head sizes."""
+    every = itertools.product((128, 64), (False, True))
+    return [partial(tiles, *one) for one in every]
 
 
 if __name__ == "__main__":

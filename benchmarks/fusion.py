@@ -18,6 +18,7 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,10 @@ import kernelwright as kw
 from benchmarks import _command, _peers
 from benchmarks._candidates import Candidate, Row, short
 from benchmarks._sources import rung
+from benchmarks._sweep import Sweep, Sweeps
 from solutions import fusion
+from solutions.fusion import launch
+from solutions.fusion.expression import traced
 from solutions.fusion.layer_norm_relu_fused import layer_norm_relu_fused
 from solutions.fusion.mul_tanh_triton import mul_tanh as mul_tanh_triton
 from solutions.layernorm import layer_norm_relu
@@ -389,6 +393,41 @@ def rungs() -> Iterator[Candidate]:
         moved = _RUNG_PASSES.get(name, 2) * right.nbytes
         label = f"{_RUNG_LABELS[name]}, {short(right.dtype)}"
         yield Candidate(f"rung_{name}", label, run, (), moved, short(right.dtype))
+
+
+# --- other launches -----------------------------------------------------------------
+
+# Chains whose kernels do most, or little, for their bytes.
+SWEPT = ("gelu", "gelu_tanh", "bias_gelu", "add_relu")
+
+
+def sweep(chain: Chain, dtype: torch.dtype) -> Sweep:
+    """Name how many threads may make a block."""
+    given = operands(chain, ROWS, COLUMNS, dtype, "cuda")
+    text = str(traced(chain.theirs, len(given)))
+    moved = (1 + chain.rows) * given[0].nbytes
+
+    def run(threads: int) -> torch.Tensor:
+        launch.THREADS = threads
+        made: torch.Tensor = launch.computed(text, given, 0)
+        return made
+
+    def named(name: str, function: Callable[..., object], *given: Any) -> Candidate:
+        return Candidate(name, name, function, given, moved, short(dtype))
+
+    found = [named(f"{n} threads", run, n) for n in (64, 128, 256, 512)]
+    copied = torch.empty(moved // 2, dtype=torch.uint8, device="cuda")
+    compiled = named("torch.compile", _peers.compiled(chain.theirs), *given)
+    peers = [_peers.copy_of(copied, "copy"), compiled]
+    title = f"{chain.name}, {short(dtype)}, {ROWS} x {COLUMNS}"
+    return Sweep(title, found, peers)
+
+
+def sweeps() -> Sweeps:
+    """Sweep the launch of some chains."""
+    chains = [chain for chain in CHAINS if chain.name in SWEPT]
+    every = itertools.product(chains, (torch.float32, torch.bfloat16))
+    return [partial(sweep, *one) for one in every]
 
 
 if __name__ == "__main__":

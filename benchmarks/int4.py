@@ -11,16 +11,21 @@ of 128; of more it is torch's product with the weight in bf16, which is faster t
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+import kernelwright as kw
 from benchmarks import _command, _peers
 from benchmarks._candidates import Candidate, Row
-from solutions.int4 import Packed, dequantize, linear, pack, quantize
+from benchmarks._sweep import Sweep, Sweeps
+from solutions.int4 import Packed, dequantize, linear, pack, product, quantize
+from solutions.int4.product import Few, Hopper, Many, Plan, plan_for
 
 SIZE, GROUP = 8192, 128
 TOKENS = (1, 8, 16, 32, 64, 128, 256)
@@ -117,6 +122,52 @@ def torchs_words(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     words = torch._convert_weight_to_int4pack(pairs.contiguous(), 8)
     worth = torch.stack((rounded.scales, torch.zeros_like(rounded.scales)), -1)
     return words, worth.transpose(0, 1).contiguous()
+
+
+# --- other tiles --------------------------------------------------------------------
+
+
+def plans(tokens: int) -> Iterator[Plan]:
+    """Give the choices for a number of tokens."""
+    if tokens <= 16:
+        tiles = kw.cdiv(tokens, 8)
+        for warps, depth in itertools.product((4, 8, 16), (1, 2, 3, 4)):
+            yield Few(tiles, warps, depth)
+    if tokens > 8:
+        for tiles, splits in itertools.product((1, 2), (1, 2, 4, 8)):
+            if 64 * (tiles - 1) < tokens:
+                yield Hopper(tiles, splits, kw.cdiv(Hopper(tiles, 1, 1).columns, GROUP))
+    most = min(8, kw.cdiv(tokens, 8))
+    for splits in (1, 2, 4):
+        yield Many(most, splits, 8, 1)
+
+
+def by_plan(plan: Any, x: torch.Tensor, *weight: torch.Tensor) -> torch.Tensor:
+    """Multiply by a plan."""
+    product.plan_for = lambda *_: plan
+    packed = Packed(*weight, SIZE, SIZE, GROUP)  # type: ignore[call-arg, arg-type]
+    return product.multiplied(x, packed, None)
+
+
+def sweep(tokens: int) -> Sweep:
+    """Name the choices for a number of tokens; right is what today's computes."""
+    x, weight, packed = operands(tokens, "cuda")
+    today = plan_for(tokens, SIZE, SIZE, GROUP, hopper=True)
+    flops = 2.0 * tokens * SIZE**2
+    every = {"today": today} | {str(p): p for p in plans(tokens) if p != today}
+    found = [
+        Candidate(name, name, by_plan, (plan, x, *packed[:3]), flops=flops)
+        for name, plan in every.items()
+    ]
+    peer = Candidate("bf16", "bf16", F.linear, (x, weight), flops=flops)
+    right = by_plan(today, x, *packed[:3]).double()
+    title = f"{tokens} tokens, {SIZE} x {SIZE}; today {today}"
+    return Sweep(title, found, [peer], right)
+
+
+def sweeps() -> Sweeps:
+    """Sweep the tiles of every number of tokens."""
+    return [partial(sweep, tokens) for tokens in TOKENS]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     python -m benchmarks.matmul                 measure and store
     python -m benchmarks.matmul --check         and hold against the floors
-    python -m benchmarks.matmul --sweep         first try plans of any_shape.cu
     python -m benchmarks.matmul --only-correct  no timing; also without a GPU
 
 Products of 4096 x 4096 x 4096 unless a row says otherwise, in fp32 with TF32 off. Each
@@ -24,6 +23,7 @@ from benchmarks import _command, _peers
 from benchmarks._candidates import Candidate, Row, short
 from benchmarks._matmul_counters import plain_lanes
 from benchmarks._sources import detective_kernel
+from benchmarks._sweep import Sweep, Sweeps
 from solutions import matmul as family
 
 SIZE = 4096
@@ -36,7 +36,7 @@ SHAPES = (
     (1000, 8, 512),
 )
 RUNGS = ("naive", "coalesced", "tiled", "register_blocked", "double_buffered")
-ROUNDS, SWEEP_ROUNDS, SECONDS = 7, 3, 0.02
+ROUNDS, SECONDS = 7, 0.02
 
 # Lowest ratio to cuBLAS that is no regression, by device.
 FLOORS: dict[str, dict[str, float]] = {
@@ -46,15 +46,13 @@ FLOORS: dict[str, dict[str, float]] = {
 
 def main() -> int:
     """Check, measure, store; return 0 if all is right and above its floor."""
-    options = _command.command_line(__doc__, "--sweep").parse_args()
+    options = _command.command_line(__doc__).parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     return _command.run("matmul", options, check_values, measured, FLOORS)
 
 
 def measured(options: argparse.Namespace) -> _command.Measured:
-    """Time every candidate, first, if asked to, plans; count a race's errors."""
-    if options.sweep:
-        _peers.sweep(plans(), SWEEP_ROUNDS, SECONDS)
+    """Time every candidate; count a race's errors."""
     rows = _peers.beside_peers(list(candidates()), ROUNDS, SECONDS)
     yield [*rows, race()], {"copy_gbps": kw.device().copy_gbps}
 
@@ -114,18 +112,25 @@ def race() -> Row:
 # --- then fast --------------------------------------------------------------------
 
 
-def plans() -> Iterator[Candidate]:
+def plans() -> Sweep:
     """Name plans of ``any_shape.cu``, each once."""
+    torch.backends.cuda.matmul.allow_tf32 = False
     a, b = operands((SIZE, SIZE), (SIZE, SIZE))
-    yield product("cublas", "cuBLAS", torch.matmul, a, b)
     every = [*family._COPIED, *family._LOADED]
     for base in (family.PIPELINED, family.MEDIUM):
         for stages in (2, 3, 4):
             every += [replace(base, stages=stages, lane_rows=rows) for rows in (8, 4)]
         every += [replace(base, stages=2, steps=32), replace(base, stages=4, steps=8)]
+    found = []
     for plan in dict.fromkeys(every):
         label = plan.expression(torch.float32, True, False, True)
-        yield product(label, label, _run_plan(plan), a, b)
+        found.append(product(label, label, _run_plan(plan), a, b))
+    return Sweep("plans", found, [product("cublas", "cuBLAS", torch.matmul, a, b)])
+
+
+def sweeps() -> Sweeps:
+    """Sweep the plans of ``any_shape.cu``."""
+    return [plans]
 
 
 def candidates() -> Iterator[Candidate]:

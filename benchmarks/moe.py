@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -26,15 +27,22 @@ import torch.nn.functional as F
 
 from benchmarks import _command, _peers
 from benchmarks._candidates import Candidate, Row
+from benchmarks._sweep import Sweep, Sweeps
 from solutions.moe import (
+    grouped,
     grouped_gemm,
+    hopper_grouped,
     moe_mlp,
+    permutation,
     permute,
     prefix_sum,
     route,
+    routing,
     unpermute,
 )
 from solutions.moe import ragged_gemm as ladder
+from solutions.moe.experts import height_for
+from solutions.moe.grouped import TALL, Segments
 
 DTYPE = torch.bfloat16
 ROUNDS, SECONDS = 5, 0.1
@@ -297,6 +305,93 @@ def _by_cupy(cupy: Any) -> Callable[[torch.Tensor], Any]:
 
 def _by_torch(x: torch.Tensor) -> torch.Tensor:
     return torch.cumsum(x, 0, dtype=torch.int32)
+
+
+# --- a layer's parts ----------------------------------------------------------------
+
+
+def parts(sizes: Sizes) -> Iterator[Candidate]:
+    """Name what a layer launches, there and back, on its own operands.
+
+    Parts that move bytes are beside a copy's speed, products beside cuBLAS's.
+    """
+    _, experts, d_model, d_ff, k = sizes
+    x, router, gate_up, down = operands(sizes, "cuda", DTYPE)
+    logits = F.linear(x, router)
+    weights, chosen = routing.routed(logits, k, True)
+    pairs, height = chosen.numel(), height_for(chosen.numel(), experts)
+    rows, begins, ends = permutation.placed(chosen, experts, TALL, 2**31 - 1)
+    segments = Segments(begins, ends, TALL)
+    tiles = grouped.listed(segments, height)
+    moved = permutation.sent(x, rows, None, *segments, height, whole=False)
+    hidden, both = hopper_grouped.grouped(
+        moved, gate_up.mT, tiles, gated=True, keep=True
+    )
+    assert both is not None
+    y, _ = hopper_grouped.grouped(hidden, down.mT, tiles)
+    wide, narrow = pairs * d_model * 2, pairs * d_ff * 2
+    one = 2.0 * pairs * d_model * d_ff
+
+    def moves(name: str, run: Any, nbytes: int) -> Candidate:
+        return Candidate(name, name, run, (), nbytes, "bfloat16")
+
+    def computes(name: str, run: Any, flops: float) -> Candidate:
+        return Candidate(name, name, run, (), 0, "bfloat16", flops=flops)
+
+    copied = torch.empty(2**29, dtype=torch.uint8, device="cuda")
+    again = torch.empty_like(copied)
+    yield moves("copy of 512 MiB", lambda: again.copy_(copied), 2 * copied.nbytes)
+    yield moves("router", lambda: F.linear(x, router), x.nbytes)
+    yield moves("route", lambda: routing.routed(logits, k, True), logits.nbytes)
+    yield moves(
+        "place",
+        lambda: permutation.placed(chosen, experts, TALL, 2**31 - 1),
+        12 * pairs,
+    )
+    yield moves("list tiles", lambda: grouped.listed(segments, height), tiles.nbytes)
+    yield moves(
+        "send",
+        lambda: permutation.sent(x, rows, None, *segments, height, whole=False),
+        x.nbytes + wide,
+    )
+    yield moves(
+        "gather", lambda: permutation.gathered(y, rows, weights), x.nbytes + wide
+    )
+    yield moves(
+        "swiglu backward",
+        lambda: permutation.swiglu_backward(both, hidden, rows, weights, *segments),
+        6 * narrow,
+    )
+    for keep in (False, True):
+        yield computes(
+            "gated product" + ", kept" * keep,
+            lambda keep=keep: hopper_grouped.grouped(
+                moved, gate_up.mT, tiles, gated=True, keep=keep
+            ),
+            2 * one,
+        )
+    for name, a, matrices, flops in (
+        ("down", hidden, down.mT, one),
+        ("back through down", moved, down, one),
+        ("back through gate and up", both, gate_up, 2 * one),
+    ):
+        yield computes(
+            name, lambda a=a, m=matrices: hopper_grouped.grouped(a, m, tiles), flops
+        )
+    for name, a, b, flops in (
+        ("gradient of down", moved, hidden, one),
+        ("gradient of gate and up", both, moved, 2 * one),
+    ):
+        yield computes(
+            name, lambda a=a, b=b: grouped.weights_gradient(a, b, segments), flops
+        )
+    flat, matrix = moved[:pairs], gate_up[0]
+    yield computes("cuBLAS, rows by one expert", lambda: flat @ matrix.mT, 2 * one)
+
+
+def sweeps() -> Sweeps:
+    """Time the parts of each layer: so one sees where its time goes."""
+    return [partial(lambda s: Sweep(s.name, [*parts(s)]), sizes) for sizes in LAYERS]
 
 
 if __name__ == "__main__":

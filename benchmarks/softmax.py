@@ -15,14 +15,18 @@ import argparse
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+import triton
 
 import kernelwright as kw
 from benchmarks import _command, _peers
 from benchmarks._candidates import Candidate, short
 from benchmarks._sources import rung
+from benchmarks._sweep import Sweep, Sweeps
 from solutions.softmax import launch, softmax
 from solutions.softmax.fused import softmax_triton
 from solutions.softmax.long_rows import softmax_long_rows
@@ -217,6 +221,79 @@ def rungs() -> Iterator[Candidate]:
             tail = "" if columns == RUNG_SHAPES[0][1] else f"_{columns}"
             label = f"{_RUNG_LABELS[name]}, {rows} x {columns}"
             yield Candidate(f"rung_{name}{tail}", label, run, (), 2 * x.nbytes)
+
+
+# --- other settings of the launch ---------------------------------------------------
+
+SWEPT = ((16384, 8192), (4096, 65_536), (1024, 262_144), (256, 1_048_576))
+PIECES, WARPS, REGISTERS = (4096, 8192, 16_384, 32_768), (4, 8, 16, 32), (None, 56)
+MOST_PIECES = 128  # fewer than an H200's SMs: all programs of a row must have one
+A_THREAD, A_PROGRAM = 128, 48 * 1024  # widened numbers that registers hold
+
+
+def settings(columns: int, arrays: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give each choice that registers hold, as names of the launch and their values.
+
+    Args:
+        columns: of a row.
+        arrays: whose numbers a program keeps: 1 forward, 2 backward.
+    """
+    plan = launch.rows_plan
+    for warps in WARPS:
+        fits = min(A_PROGRAM, A_THREAD * 32 * warps) // arrays
+        block, rows, _ = plan(columns)
+        if block * rows <= fits:
+            whole = {
+                "REGISTERS": 1 << 40,
+                "rows_plan": lambda n, w=warps: (*plan(n)[:2], w),
+            }
+            yield f"whole rows, {warps} warps", whole
+        for piece in (
+            p for p in PIECES if p <= min(fits, triton.next_power_of_2(columns))
+        ):
+            for most in REGISTERS if triton.cdiv(columns, piece) <= MOST_PIECES else ():
+                crews = dict.fromkeys((2, 4, 8), launch.Crew(warps, most))
+                name = f"pieces of {piece}, {warps} warps, {most or 'any'} registers"
+                together = {
+                    "MOST_TOGETHER": MOST_PIECES,
+                    "FORWARD": crews,
+                    "BACKWARD": crews,
+                }
+                yield name, {"REGISTERS": 0, "PIECE": piece, **together}
+            if warps == 8:  # as the three launches have it
+                apart = {"REGISTERS": 0, "PIECE": piece, "MOST_TOGETHER": 0}
+                yield f"pieces of {piece}, launch by launch", apart
+
+
+def sweep(way: str, dtype: torch.dtype, shape: tuple[int, int]) -> Sweep:
+    """Name the settings for one shape and direction."""
+    x = torch.randn(shape, device="cuda").to(dtype)
+    y = torch.softmax(x, 1)
+    given, right = (x,), torch.softmax(x.double(), 1)
+    if way == "backward":
+        given, v, g = (y, x), y.double(), x.double()
+        right = v * (g - (v * g).sum(1, keepdim=True))
+    out = torch.empty_like(x)
+    into = launch.forward_into if way == "forward" else launch.backward_into
+    every = {"today": {}, **dict(settings(shape[1], len(given)))}
+    today = {name: getattr(launch, name) for one in every.values() for name in one}
+    moved = (1 + len(given)) * x.nbytes
+
+    def run(name: str) -> torch.Tensor:
+        vars(launch).update(today | every[name])
+        into(*(t.unsqueeze(-1) for t in (*given, out)))
+        return out
+
+    found = [Candidate(n, n, run, (n,), moved, short(dtype)) for n in every]
+    copied = torch.randint(0, 256, (moved // 2,), dtype=torch.uint8, device="cuda")
+    title = f"{way} {short(dtype)} {shape[0]} x {shape[1]}"
+    return Sweep(title, found, [_peers.copy_of(copied, "copy")], right, eps=16)
+
+
+def sweeps() -> Sweeps:
+    """Sweep the launch on long rows, both ways."""
+    every = itertools.product(("forward", "backward"), DTYPES, SWEPT)
+    return [partial(sweep, *one) for one in every]
 
 
 if __name__ == "__main__":

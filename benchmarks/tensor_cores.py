@@ -2,7 +2,6 @@
 
     python -m benchmarks.tensor_cores                 measure and store
     python -m benchmarks.tensor_cores --check         and hold against the floors
-    python -m benchmarks.tensor_cores --sweep         first try plans of gemm.cu
     python -m benchmarks.tensor_cores --only-correct  no timing; also without a GPU
 
 Products are 8192 x 8192 x 8192 unless a row says otherwise, and each candidate is
@@ -24,11 +23,12 @@ import kernelwright as kw
 from benchmarks import _command, _peers
 from benchmarks._candidates import Candidate, short
 from benchmarks._sources import detective_kernel
+from benchmarks._sweep import Sweep, Sweeps
 from solutions.tensor_cores import gemm
 from solutions.tensor_cores import tiles as family
 
 SIDE = 8192
-ROUNDS, SWEEP_ROUNDS, SECONDS = 5, 3, 0.15
+ROUNDS, SECONDS = 5, 0.15
 SHAPES = (
     (1, 1, 1),
     (64, 64, 64),
@@ -62,15 +62,13 @@ PLANS = (
 
 def main() -> int:
     """Check, measure, store; return 0 if all is right and above its floor."""
-    options = _command.command_line(__doc__, "--sweep").parse_args()
+    options = _command.command_line(__doc__).parse_args()
     return _command.run("tensor_cores", options, check_values, measured, FLOORS)
 
 
 def measured(options: argparse.Namespace) -> _command.Measured:
-    """Time every candidate; first, if asked to, every plan."""
+    """Time every candidate."""
     check_large_product()
-    if options.sweep:
-        _peers.sweep(plans(), SWEEP_ROUNDS, SECONDS)
     rows = _peers.beside_peers(list(candidates()), ROUNDS, SECONDS)
     for row in rows:
         row["slower"] = 1 / row["ratio"]
@@ -199,18 +197,24 @@ def ours(peer: Candidate, name: str, label: str) -> Candidate:
     return replace(peer, name=name, label=label, run=gemm, arguments=peer.arguments[:2])
 
 
-def plans() -> Iterator[Candidate]:
+def plans() -> Sweep:
     """Name every plan that gemm.cu is tried with."""
     peer = square_cublas(SIDE, torch.bfloat16)
-    yield peer
+    found = []
     a, b, _ = peer.arguments
     out = a.new_empty(1, SIDE, SIDE)
     for plan in PLANS:
         label = f"{plan.block} x {plan.depth}, warps {plan.warp}, "
         label += f"{plan.stages} stages, group {plan.group}"
-        yield replace(
-            peer, name=label, label=label, run=_run_plan, arguments=(plan, a, b, out)
-        )
+        given = (plan, a, b, out)
+        one = replace(peer, name=label, label=label, run=_run_plan, arguments=given)
+        found.append(one)
+    return Sweep("plans", found, [peer], seconds=SECONDS)
+
+
+def sweeps() -> Sweeps:
+    """Sweep the plans of gemm.cu."""
+    return [plans]
 
 
 def candidates() -> Iterator[Candidate]:

@@ -2,7 +2,6 @@
 
     python -m benchmarks.transpose                 measure and store
     python -m benchmarks.transpose --check         and hold against the floors
-    python -m benchmarks.transpose --sweep         first try every plan of any_size.cu
     python -m benchmarks.transpose --only-correct  no timing; also without a GPU
 
 Matrices are 16384 x 8192 unless a row says otherwise. Each candidate is compared with
@@ -14,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import kernelwright as kw
 from benchmarks import _command, _peers
 from benchmarks._candidates import Candidate, short
 from benchmarks._sources import detective, detective_kernel, rung
+from benchmarks._sweep import Sweep, Sweeps
 from solutions import transpose as family
 
 ROWS, COLUMNS = 16384, 8192
@@ -39,7 +40,7 @@ SHAPES = (
     (5, 7, 9, 11),
 )
 DTYPES = (torch.int8, torch.bfloat16, torch.float32, torch.float64)
-ROUNDS, SWEEP_ROUNDS = 7, 3
+ROUNDS = 7
 FIELDS = 8
 SOURCES = Path(family.__file__).parent
 
@@ -51,18 +52,13 @@ FLOORS: dict[str, dict[str, float]] = {
 
 def main() -> int:
     """Check, measure, store; return 0 if all is right and above its floor."""
-    options = _command.command_line(__doc__, "--sweep").parse_args()
+    options = _command.command_line(__doc__).parse_args()
     return _command.run("transpose", options, check_values, measured, FLOORS)
 
 
 def measured(options: argparse.Namespace) -> _command.Measured:
-    """Time every candidate; first, if asked to, every plan."""
+    """Time every candidate."""
     check_large()
-    for dtype in (torch.bfloat16, torch.float32) if options.sweep else ():
-        print(f"== plans, {dtype}")
-        rows, _ = _peers.beside_copies(list(plans(dtype)), SWEEP_ROUNDS, quiet=True)
-        for row in sorted(rows, key=lambda row: -row["ratio"]):
-            print(f"{row['ratio']:7.1%} {row['gbps']:8.0f} GB/s  {row['label']}")
     rows, copy_gbps = _peers.beside_copies(list(candidates()), ROUNDS)
     yield rows, {"copy_gbps": round(copy_gbps, 1)}
 
@@ -123,9 +119,8 @@ def copies() -> Iterator[Candidate]:
         yield _peers.copy_of(x, f"copy_{x.nbytes}")
 
 
-def plans(dtype: torch.dtype) -> Iterator[Candidate]:
+def plans(dtype: torch.dtype) -> Sweep:
     """Name every plan that ``any_size.cu`` could be launched by."""
-    yield from copies()
     x, out = matrices(dtype)
     bits = torch.int16 if dtype.itemsize == 2 else torch.int32
     x, out = x.view(bits), out.view(bits)
@@ -137,9 +132,17 @@ def plans(dtype: torch.dtype) -> Iterator[Candidate]:
         for warps in ((1, 2), (2, 1), (1, 4), (2, 2), (4, 1), (2, 4), (4, 2))
         for down in orders
     ]
+    found = []
     for plan in every:
         label = f"{plan.expression} {'down' if plan.down else 'along'}"
-        yield Candidate(label, label, _run_plan, (plan, x, out), 2 * x.nbytes)
+        given = (plan, x, out)
+        found.append(Candidate(label, label, family.launch_plan, given, 2 * x.nbytes))
+    return Sweep(f"plans, {short(dtype)}", found, [_peers.copy_of(x, "copy")])
+
+
+def sweeps() -> Sweeps:
+    """Sweep the plans of ``any_size.cu`` for two sizes of an element."""
+    return [partial(plans, dtype) for dtype in (torch.bfloat16, torch.float32)]
 
 
 def candidates() -> Iterator[Candidate]:
@@ -267,10 +270,6 @@ def _particles() -> Iterator[Candidate]:
         views = (aos.view(few, fields), soa.view(fields, few), few)
         label = f"{fields} floats, a thread a particle"
         yield Candidate(f"aos_broken_{fields}", label, launch, views, 2 * aos.nbytes)
-
-
-def _run_plan(plan: family.Plan, x: torch.Tensor, out: torch.Tensor) -> None:
-    family.launch_plan(plan, x, out)
 
 
 def _solution(kernel: Any) -> Callable[[torch.Tensor, torch.Tensor], None]:

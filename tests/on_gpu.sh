@@ -111,14 +111,14 @@ run_of() {
   cpu+=(-ra --tb=short -p no:benchmark -n 14 --dist worksteal)
   case "$1" in
     probe) run=("$PYTHON" -c "$probe") ;;
-    sweep-softmax) run=("$PYTHON" -m benchmarks.sweep_softmax) ;;
+    sweep-softmax) run=("$PYTHON" -m benchmarks._sweep softmax) ;;
     launch) run=("$PYTHON" -m benchmarks.launch --check) ;;
     as-called) run=("$PYTHON" -m benchmarks.as_called --check) ;;
     softmax-tests) run=("${pytest[@]}" $solutions/test_softmax.py) ;;
     softmax-counters) run=("$PYTHON" -m benchmarks._softmax_counters) ;;
-    sweep-fusion) run=("$PYTHON" -m benchmarks.sweep_fusion) ;;
-    sweep-int4) run=("$PYTHON" -m benchmarks.sweep_int4) ;;
-    sweep-moe) run=("$PYTHON" -m benchmarks.sweep_moe) ;;
+    sweep-fusion) run=("$PYTHON" -m benchmarks._sweep fusion) ;;
+    sweep-int4) run=("$PYTHON" -m benchmarks._sweep int4) ;;
+    sweep-moe) run=("$PYTHON" -m benchmarks._sweep moe) ;;
     columns) run=("$PYTHON" -m benchmarks.reduction --rounds 3 --check) ;;
     attention-bench) run=("$PYTHON" -m benchmarks.flash_attention_triton --check) ;;
     attention-counters)

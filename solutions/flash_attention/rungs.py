@@ -26,7 +26,7 @@ _MOST_ELEMENTS = 2**31 - 2**20
 _WMMA_CONSTANTS = "constexpr int D = 64, KEYS = 64,"
 _WMMA_KEYS = {64: 64, 128: 32}
 
-# Keys a step and warps, the best of an H200 (benchmarks/flash_attention.py --sweep).
+# Keys a step and warps, the best of an H200 (benchmarks/flash_attention.py, sweeps).
 _MMA_TILES = {64: (128, 4), 128: (64, 4)}
 
 

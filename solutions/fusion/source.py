@@ -24,7 +24,7 @@ C_TYPES = {
 }
 PACK_BYTES = 16
 THREADS = 128
-"""Of a block: a GELU of fp32 takes 2% longer with 256 (``benchmarks.sweep_fusion``)."""
+"""Of a block: a GELU of fp32 takes 2% longer with 256 (``benchmarks.fusion``)."""
 
 # How each operation is spelled; {f} ends a function of float: expf.
 _SPELLED = {

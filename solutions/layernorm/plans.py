@@ -55,8 +55,8 @@ def forward_plan(columns: int, width: int, itemsize: int) -> Plan | None:
     """
     packs = columns // width
     most = max(1, (32 if itemsize < 8 else 16) // width)
-    # The best on an H200 (benchmarks/layernorm.py --sweep): rows of up to 4 KB ask for
-    # 32 bytes a thread at a time, longer ones for 64.
+    # The best on an H200: rows of up to 4 KB ask for 32 bytes a thread at a time,
+    # longer ones for 64.
     wanted = min(most, 2 if packs * width * itemsize <= 4096 else 4)
     return _plan(packs, width, _WARP, wanted, most)
 

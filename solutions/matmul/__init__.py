@@ -113,8 +113,8 @@ class Plan:
         return f"{name}<{', '.join(parts)}>"
 
 
-# The best on an H200 of the plans that benchmarks/matmul.py --sweep tries, large
-# tiles first; then what needs no asynchronous copies.
+# The best on an H200 of the plans that benchmarks/matmul.py sweeps, large tiles first;
+# then what needs no asynchronous copies.
 PIPELINED = Plan(128, 256, 16, (2, 4), 4, 1, stages=3)
 MEDIUM = Plan(128, 128, 16, (4, 1), 4, 2, stages=3)
 FLAT = Plan(64, 128, 16, (1, 4), 8, 2, stages=4)

@@ -70,7 +70,7 @@ class Plan:
         return f"gemm_tiles<{TYPES[dtype]}, {TYPES[out]}, {inside}, {flags}>"
 
 
-# The fastest of those timed on an H200 (benchmarks/tensor_cores.py --sweep).
+# The fastest of those timed on an H200 (benchmarks/tensor_cores.py, sweeps).
 LARGE = Plan((128, 256), 64, (64, 64), 3)
 MEDIUM = Plan((128, 128), 64, (64, 64), 3)
 SMALL = Plan((64, 64), 64, (32, 32), 3)

@@ -101,7 +101,7 @@ def staged_plan(side: int, *, down: bool = True) -> Plan:
     return Plan(f"transpose_staged<{{}}, {side}>", side * side, side, side, down)
 
 
-# The best of 46 plans on an H200 (benchmarks/transpose.py --sweep): 0.96 of copy
+# The best of 46 plans on an H200 (benchmarks/transpose.py, sweeps): 0.96 of copy
 # bandwidth for bf16 and 0.98 for fp32. Along a row instead of down: 0.95, both.
 _STAGED = staged_plan(16)
 _REGISTERS = registers_plan(4, 2, 4)

@@ -112,19 +112,6 @@ def test_a_product_is_compared_with_its_one_peer(asked: list[str]) -> None:
     ]
 
 
-def test_a_sweep_prints_the_fastest_first(
-    asked: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    todo = [
-        timed(name, ms, flops=1e9, peers=("a",))
-        for name, ms in zip("abc", (2, 4, 1), strict=True)
-    ]
-    _peers.sweep(todo, 1, 0.1)
-    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == [
-        "plans", "C", "A", "B",
-    ]  # fmt: skip
-
-
 def test_ours_is_compared_with_eager_compiled_and_the_formula() -> None:
     times = {"f": 2, "f_eager": 8, "f_compile": 6, "f_formula": 20, "g": 1}
     rows = [{"name": k, "median_ms": ms, "ratio": 1.0} for k, ms in times.items()]
@@ -160,13 +147,15 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> argparse.Namespace:
     monkeypatch.setattr(sys, "argv", ["bench", *words])
-    return _command.command_line("About it.", "--sweep").parse_args()
+    parser = _command.command_line("About it.")
+    parser.add_argument("--short", action="store_true")
+    return parser.parse_args()
 
 
 def rows(options: argparse.Namespace) -> _command.Measured:
     fast = {"name": "fast", "ratio": 0.95}
     yield [fast], {"copy_gbps": 1.0}
-    if not options.sweep:
+    if not options.short:
         yield [fast, {"name": "slow", "ratio": 0.5}], {"copy_gbps": 2.0}
 
 
@@ -203,7 +192,7 @@ def test_a_wrong_value_is_never_timed(
     [
         ((), 0, "stored in"),
         (("--check",), 1, "slow: ratio 0.5, floor 0.9"),
-        (("--check", "--sweep"), 1, "slow: ratio not measured, floor 0.9"),
+        (("--check", "--short"), 1, "slow: ratio not measured, floor 0.9"),
     ],
 )
 def test_the_last_rows_are_stored_and_judged(
@@ -220,9 +209,9 @@ def test_the_last_rows_are_stored_and_judged(
     assert says in capsys.readouterr().out
     record = json.loads((tmp_path / "x-nvidia-h200.json").read_text())
     assert [row["name"] for row in record["rows"]] == ["fast", "slow"][
-        : 2 - options.sweep
+        : 2 - options.short
     ]
-    assert record["copy_gbps"] == 2.0 - options.sweep
+    assert record["copy_gbps"] == 2.0 - options.short
     assert record["command"] == " ".join(["python -m benchmarks.x", *words])
 
 

@@ -1,12 +1,93 @@
-"""The sweep of softmax's settings: what it tries is right, on any machine."""
+"""Sweeps: what they try is right, and what they print of it, on any machine."""
 
 from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from benchmarks.sweep_softmax import settings
+import kernelwright as kw
+from benchmarks import _sweep
+from benchmarks._candidates import Candidate
+from benchmarks.softmax import settings
 from solutions.softmax import launch
+from tests.benchmarks.paper import PREPARED, gpu_on_paper
+
+SWEPT = [
+    path.stem
+    for path in sorted(Path(_sweep.__file__).parent.glob("[a-z]*.py"))
+    if "def sweeps()" in path.read_text()
+]
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Stand for a launch."""
+
+
+def first(x: torch.Tensor, *_: object) -> torch.Tensor:
+    """Stand for a function whose result has the shape of its first tensor."""
+    return torch.empty_like(x)
+
+
+# What a family launches otherwise than by kernels that it compiles itself.
+LAUNCHES = {
+    "softmax": {"launch.forward_into": nothing, "launch.backward_into": nothing},
+    "fusion": {"launch.computed": lambda text, given, seed: first(*given)},
+    "int4": {"by_plan": lambda plan, x, *_: first(x)},
+    "matmul": {"family._launch": nothing},
+    "transpose": {"family.launch_plan": nothing},
+    "tensor_cores": {"family.launch": nothing},
+    "flash_attention": {"launch_mma": nothing},
+}
+
+
+@pytest.mark.parametrize("stem", [s for s in SWEPT if s != "moe"])
+def test_all_of_a_sweep_is_timed(
+    stem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = import_module(f"benchmarks.{stem}")
+    for path, stands in LAUNCHES[stem].items():
+        monkeypatch.setattr(f"{bench.__name__}.{path}", stands)
+    PREPARED.get(stem, nothing)(bench, monkeypatch)
+    monkeypatch.setattr(kw.cuda, "backend", lambda: "gpu")
+    monkeypatch.setattr(_sweep, "APART", ())
+    monkeypatch.setattr(sys, "argv", ["sweep", stem])
+    with gpu_on_paper(monkeypatch):
+        assert _sweep.main() == 0
+    said = capsys.readouterr().out
+    assert said.count("== ") == len(bench.sweeps())
+    assert " ms" in said and "FAILS" not in said and "WRONG" not in said
+
+
+def given(name: str, ms: float, value: float = 1.0) -> Candidate:
+    """Name a setting that takes so many ms and returns this value."""
+    return Candidate(name, name, lambda _: torch.tensor([value]), (ms,), flops=1e9)
+
+
+def test_the_fastest_is_printed_first_and_what_is_wrong_not_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def timing(run: object, ms: float, **_: object) -> SimpleNamespace:
+        return SimpleNamespace(median_ms=ms)
+
+    def fail(_: float) -> None:
+        raise RuntimeError("too many resources\nand more")
+
+    monkeypatch.setattr(kw, "bench", timing)
+    settings = [given("today", 2), given("fast", 1), given("wrong", 1, value=2.0)]
+    settings.append(Candidate("large", "large", fail, (1,)))
+    right = torch.ones(1).double()
+    _sweep.do(_sweep.Sweep("plans", settings, [given("library", 4)], right))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[:3]] == [
+        ["==", "plans"], ["WRONG", "wrong:", "off"], ["FAILS", "large:", "too"],
+    ]  # fmt: skip
+    assert [line.split()[0] for line in lines[3:]] == ["fast", "today", "library"]
+    assert "4.00 x library" in lines[3] and "2.00 x today" in lines[3]
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
