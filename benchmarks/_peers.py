@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from benchmarks._candidates import (
     Candidate,
     Row,
+    Times,
     median_ratio,
     row_of,
     short,
@@ -36,47 +36,11 @@ def copy_of(x: torch.Tensor, name: str) -> Candidate:
     )
 
 
-def beside_copies(
-    todo: Sequence[Candidate],
-    rounds: int,
-    seconds: float = 0.03,
-    *,
-    peer_key: str = "peer",
-    quiet: bool = False,
-) -> tuple[list[Row], float]:
-    """Time candidates that move bytes; return a row each, and the copy's GB/s.
-
-    ``ratio`` is the bandwidth over that of a copy in the same round: the copy of as
-    many bytes, or of the nearest number of them. Where a candidate has peers, their
-    best bandwidth of each round is what ``peer_key`` is over.
-
-    Args:
-        todo: the candidates, with one copy at least.
-        rounds: how often each is timed.
-        seconds: of a candidate in a round.
-        peer_key: what the comparison with peers is called in the row.
-        quiet: whether to print nothing.
-    """
-    times = time_in_turn(todo, rounds, seconds)
-    rates = {c.name: [c.bytes_moved / ms for ms in times[c.name]] for c in todo}
-    copies = {c.bytes_moved: c.name for c in todo if _is_copy(c.name)}
-    rows = []
-    for c in todo:
-        row = row_of(c, times[c.name])
-        row["ratio"] = median_ratio(rates[c.name], rates[_nearest(copies, c)])
-        known = [rates[peer] for peer in c.peers if peer in rates]
-        if known:
-            best = [max(each) for each in zip(*known, strict=True)]
-            row[peer_key] = median_ratio(rates[c.name], best)
-        rows.append(row)
-        if not quiet:
-            print(
-                f"{c.label:<52} {row['median_ms']:9.4f} ms {row['gbps']:8.1f} GB/s "
-                f"{row['ratio']:6.1%} of copy"
-                + (f" {peer_key} {row[peer_key]:.3f}" if known else "")
-            )
-    quoted = copies[min(copies, key=lambda size: abs(size - QUOTED_BYTES))]
-    return rows, statistics.median(rates[quoted]) / 1e6
+def copy_gbps(rows: Sequence[Row]) -> float:
+    """Return the speed of the copy that is stored as the machine's."""
+    copies = (row for row in rows if _is_copy(row["name"]))
+    quoted = min(copies, key=lambda row: abs(row["bytes"] - QUOTED_BYTES))
+    return float(quoted["gbps"])
 
 
 def _is_copy(name: str) -> bool:
@@ -84,50 +48,62 @@ def _is_copy(name: str) -> bool:
     return first == "copy" and (not rest or rest.isdigit())
 
 
-def _nearest(copies: dict[int, str], candidate: Candidate) -> str:
-    size = min(copies, key=lambda size: abs(size - candidate.bytes_moved))
-    return copies[size]
+# --- each beside its peers, in the same round ---------------------------------------
 
 
-# --- a library, on the same operands ------------------------------------------------
-
-
-def beside_peers(
+def beside(
     todo: Sequence[Candidate],
     rounds: int,
-    seconds: float,
+    seconds: float = 0.03,
     *,
     warm_ups: int = 0,
-    quiet: bool = False,
+    key: str = "peer",
 ) -> list[Row]:
-    """Time candidates that compute; return a row each.
+    """Time candidates in turn; return a row each, as ``rows_of`` does."""
+    return rows_of(todo, time_in_turn(todo, rounds, seconds, warm_ups), key)
 
-    ``ratio`` is the time of the candidate's one peer over its own in the same round.
 
-    Args:
-        todo: the candidates, their peers among them.
-        rounds: how often each is timed.
-        seconds: of a candidate in a round.
-        warm_ups: rounds before, whose times are thrown away.
-        quiet: whether to print nothing.
+def rows_of(todo: Sequence[Candidate], times: Times, key: str = "peer") -> list[Row]:
+    """Return a row for each candidate, and print it.
+
+    Where copies are among the candidates, ``ratio`` is a candidate's bandwidth over
+    that of the copy of as many bytes, or of the nearest number of them; and ``key`` its
+    bandwidth over the best of its peers. Elsewhere ``ratio`` is the time of its one
+    peer, whose name is stored, over its own.
     """
-    times = time_in_turn(todo, rounds, seconds, warm_ups)
+    named = {c.name: c for c in todo}
+    copies = [c for c in todo if _is_copy(c.name)]
     rows = []
     for c in todo:
-        (peer,) = c.peers
         row = row_of(c, times[c.name])
-        row |= {"peer": peer, "ratio": median_ratio(times[peer], times[c.name])}
+        peers = [named[name] for name in c.peers if name in named]
+        if copies:
+            size = c.bytes_moved
+            near = min(copies, key=lambda copy: abs(copy.bytes_moved - size))
+            row["ratio"] = _bandwidth_over(c, [near], times)
+            if peers:
+                row[key] = _bandwidth_over(c, peers, times)
+        else:
+            (peer,) = c.peers
+            row |= {"peer": peer, "ratio": median_ratio(times[peer], times[c.name])}
         rows.append(row)
-        if quiet:
-            continue
-        rate = "tflops" if "tflops" in row else "gbps"
-        unit = {"tflops": "TFLOP/s", "gbps": "GB/s"}[rate]
-        print(
-            f"{c.label:<58} {row['median_ms']:9.4f} ms {row[rate]:8.1f} {unit} "
-            f"{row['ratio']:6.3f} of {peer}",
-            flush=True,
-        )
+        said = f"{c.label:<58} {row['median_ms']:9.4f} ms"
+        for rate, unit in (("tflops", "TFLOP/s"), ("gbps", "GB/s")):
+            said += f" {row[rate]:8.1f} {unit}" if rate in row else ""
+        said += f" {row['ratio']:6.3f} of {'copy' if copies else row['peer']}"
+        said += f" {key} {row[key]:.3f}" if copies and peers else ""
+        print(said, flush=True)
     return rows
+
+
+def _bandwidth_over(c: Candidate, others: Sequence[Candidate], times: Times) -> float:
+    """Return a candidate's bandwidth over the best of others in the same round."""
+    due = [
+        [c.bytes_moved / other.bytes_moved * ms for ms in times[other.name]]
+        for other in others
+    ]
+    best = [min(each) for each in zip(*due, strict=True)]
+    return median_ratio(best, times[c.name])
 
 
 # --- torch: eager, compiled, and the formula written out ----------------------------
@@ -147,23 +123,66 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+Versions = Mapping[str, tuple[str, Callable[..., Any]]]
+"""Of one row: what is behind its name, what its label begins with, and what runs."""
+
+
+def torchs(function: Callable[..., Any], label: str = "") -> Versions:
+    """Return torch's versions of a function: eager, and compiled."""
+    return {
+        "_eager": (f"torch eager{label}", function),
+        "_compile": (f"torch.compile{label}", compiled(function)),
+    }
+
+
+def each(
+    versions: Versions, name: str, label: str, *fields: Any, **more: Any
+) -> Iterator[Candidate]:
+    """Name every version of a row; the label has ``{}`` where a version's own stands.
+
+    All other fields they share: as ``Candidate`` has them, from the arguments on.
+    """
+    for suffix, (words, run) in versions.items():
+        yield Candidate(name + suffix, label.format(words), run, *fields, **more)
+
+
+Graph = tuple[tuple[torch.Tensor, ...], torch.Tensor]
+"""Operands that want a gradient, and the gradient of the result."""
+
+
+def backwards(versions: Versions, drawn: Callable[[], Graph]) -> Versions:
+    """Return the versions' ways back."""
+    return {
+        suffix: (words, backward_in_turn(function, drawn))
+        for suffix, (words, function) in versions.items()
+    }
+
+
 def backward_in_turn(
-    graphs: Iterable[tuple[torch.Tensor, Any, torch.Tensor]],
+    function: Callable[..., Any], drawn: Callable[[], Graph]
 ) -> Callable[[], None]:
-    """Return a backward pass through one of several graphs, another at each call.
+    """Return a backward pass through one of two graphs, the other at each call.
 
     No cache then holds what the last call read.
-
-    Args:
-        graphs: of each the result, what it was made of, and the result's gradient.
     """
-    turn: Iterator[Any] = itertools.cycle(graphs)
+    graphs = []
+    for _ in range(2):
+        given, slope = drawn()
+        graphs.append((function(*given), given, slope))
+    turn = itertools.cycle(graphs)
 
     def run() -> None:
-        result, given, grad = next(turn)
-        torch.autograd.grad(result, given, grad, retain_graph=True)
+        result, given, slope = next(turn)
+        torch.autograd.grad(result, given, slope, retain_graph=True)
 
     return run
+
+
+def there_and_back(
+    function: Callable[..., Any], given: Sequence[torch.Tensor], slope: torch.Tensor
+) -> Callable[[], Any]:
+    """Return a forward pass and the backward pass through it."""
+    return lambda: torch.autograd.grad(function(*given), given, slope)
 
 
 def compare_with_torch(rows: Sequence[Row]) -> None:

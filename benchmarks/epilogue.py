@@ -122,7 +122,7 @@ def measured(options: argparse.Namespace) -> _command.Measured:
     """Time every layer, group by group: the operands of one are let go."""
     rows: list[Row] = []
     for group in groups():
-        found = _peers.beside_peers(list(group), ROUNDS, SECONDS)
+        found = _peers.beside(list(group), ROUNDS, SECONDS)
         _peers.compare_with_torch(found)
         compare_with_products(found)
         rows += found
@@ -274,40 +274,28 @@ def check_rungs(device: str) -> None:
 
 def there(layer: Layer) -> Iterator[Candidate]:
     """Name a layer's way there, ours and the peers'."""
-    versions: list[tuple[str, str, Function]] = [
-        ("_eager", "torch eager", layer.theirs),
-        ("_compile", "torch.compile", _peers.compiled(layer.theirs)),
-        ("", "ours", layer.ours),
-    ]
+    every = {**_peers.torchs(layer.theirs), "": ("ours", layer.ours)}
     if layer.alone is not None:
-        versions.append(("_alone", "the product alone", layer.alone))
+        every["_alone"] = ("the product alone", layer.alone)
     if layer.name == "linear_gelu":
-        versions.append(("_fast", "linear_gelu_fast", linear_gelu_fast))
-    for suffix, label, function in versions:
-        yield Candidate(
-            f"{layer.name}{suffix}", f"{layer.title}, {label}", function, layer.given,
-            dtype="bfloat16", flops=layer.flops, peers=(f"{layer.name}_eager",),
-        )  # fmt: skip
+        every["_fast"] = ("linear_gelu_fast", linear_gelu_fast)
+    return _peers.each(
+        every, layer.name, f"{layer.title}, {{}}", layer.given, dtype="bfloat16",
+        flops=layer.flops, peers=(f"{layer.name}_eager",),
+    )  # fmt: skip
 
 
 def there_and_back(layer: Layer) -> Iterator[Candidate]:
     """Name a layer's way there and back, with the memory that it takes."""
     given = tuple(t.detach().requires_grad_() for t in layer.given)
     slope = torch.randn_like(layer.theirs(*layer.given))
-
-    def both(function: Function) -> Function:
-        def run() -> Any:
-            return torch.autograd.grad(function(*given), given, slope)
-
-        return run
-
-    for suffix, label, function in (
-        ("_eager", "torch eager", layer.theirs),
-        ("_compile", "torch.compile", _peers.compiled(layer.theirs)),
-        ("", "ours", layer.ours),
-        ("_again", "ours, pre-activation again", partial(layer.ours, recompute=True)),
-    ):
-        run = both(function)
+    again = partial(layer.ours, recompute=True)
+    for suffix, (label, function) in {
+        **_peers.torchs(layer.theirs),
+        "": ("ours", layer.ours),
+        "_again": ("ours, pre-activation again", again),
+    }.items():
+        run = _peers.there_and_back(function, given, slope)
         kept, peak = memory_of(function, given, slope, run)
         yield Candidate(
             f"{layer.name}_training{suffix}", f"{layer.title}, {label}",
@@ -331,16 +319,16 @@ def beside_cupy(dtype: torch.dtype) -> Iterator[Candidate]:
         return 0.5 * a * (1 + cupy.tanh(root * (a + 0.044715 * a**3)))
 
     name = "cupy_linear_gelu" + f"_{short(dtype)}" * (dtype != torch.float32)
-    for suffix, label, function in (
-        ("_eager", "CuPy, an operation a kernel", expression),
-        ("_compile", "torch eager", linear_gelu_tanh),
-        ("", "ours", lambda x, w, b: epilogue.linear_gelu(x, w, b, "tanh")),
-    ):
-        yield Candidate(
-            f"{name}{suffix}", f"linear_gelu, {short(dtype)}, {label}", function,
-            (x, w, b), dtype=short(dtype), flops=2.0 * rows * inner * columns,
-            peers=(f"{name}_eager",),
-        )  # fmt: skip
+    every = {
+        "_eager": ("CuPy, an operation a kernel", expression),
+        "_compile": ("torch eager", linear_gelu_tanh),
+        "": ("ours", lambda x, w, b: epilogue.linear_gelu(x, w, b, "tanh")),
+    }
+    return _peers.each(
+        every, name, f"linear_gelu, {short(dtype)}, {{}}", (x, w, b),
+        dtype=short(dtype), flops=2.0 * rows * inner * columns,
+        peers=(f"{name}_eager",),
+    )  # fmt: skip
 
 
 # --- the chapter's own kernels ------------------------------------------------------
@@ -378,16 +366,11 @@ def mlp_rung(rows: int, d: int, hidden: int) -> Iterator[Candidate]:
         (torch.randn(size, device="cuda") * (size[-1] ** -0.5 if at else 1)).half()
         for at, size in enumerate(sizes)
     )
-    for suffix, label, function in (
-        ("_eager", "torch eager", mlp),
-        ("_compile", "torch.compile", _peers.compiled(mlp)),
-        ("", "one kernel", mlp_fused),
-    ):
-        yield Candidate(
-            f"rung_mlp_{d}{suffix}", f"{label}, {d} to {hidden} to {d}", function,
-            given, dtype="float16", flops=4.0 * rows * d * hidden,
-            peers=(f"rung_mlp_{d}_eager",),
-        )  # fmt: skip
+    every = {**_peers.torchs(mlp), "": ("one kernel", mlp_fused)}
+    return _peers.each(
+        every, f"rung_mlp_{d}", f"{{}}, {d} to {hidden} to {d}", given,
+        dtype="float16", flops=4.0 * rows * d * hidden, peers=(f"rung_mlp_{d}_eager",),
+    )  # fmt: skip
 
 
 def conv_rung() -> Iterator[Candidate]:
@@ -401,15 +384,16 @@ def conv_rung() -> Iterator[Candidate]:
     grid = (w.shape[0] // 64, images * height * width // 128)
     ours = rung(SOURCES, "conv_bias_act")[grid, 128]
     assert layer.alone is not None
-    versions: tuple[tuple[str, str, Function, tuple[Any, ...]], ...] = (
-        ("_eager", "torch eager", layer.theirs, (x, w, b)),
-        ("_compile", "torch.compile", _peers.compiled(layer.theirs), (x, w, b)),
-        ("_alone", "the convolution alone", layer.alone, (x, w, b)),
-        ("", "conv_bias_act.cu", ours, (pixels, places, b, out, *shape)),
-    )
-    for suffix, label, function, arguments in versions:
-        yield Candidate(
-            f"rung_conv{suffix}", f"{label}, float16", function, arguments,
+    theirs = {
+        **_peers.torchs(layer.theirs),
+        "_alone": ("the convolution alone", layer.alone),
+    }
+    for every, arguments in (
+        (theirs, (x, w, b)),
+        ({"": ("conv_bias_act.cu", ours)}, (pixels, places, b, out, *shape)),
+    ):
+        yield from _peers.each(
+            every, "rung_conv", "{}, float16", arguments,
             dtype="float16", flops=layer.flops, peers=("rung_conv_eager",),
         )  # fmt: skip
 

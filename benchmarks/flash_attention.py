@@ -59,7 +59,7 @@ def measured(options: argparse.Namespace) -> _command.Measured:
     torch.backends.cuda.matmul.allow_tf32 = False
     rows: list[Row] = []
     for group in groups():
-        found = _peers.beside_peers(group, ROUNDS, SECONDS, warm_ups=1)
+        found = _peers.beside(group, ROUNDS, SECONDS, warm_ups=1)
         for row, one in zip(found, group, strict=True):
             row["peak_bytes"] = kw.peak_memory(one.run, *one.arguments).peak_bytes
         rows += found

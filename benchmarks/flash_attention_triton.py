@@ -72,7 +72,7 @@ def measured(options: argparse.Namespace) -> _command.Measured:
         todo = beside_first(group)
         for one in todo:
             one.run()  # what is left to compile
-        rows += _peers.beside_peers(todo, ROUNDS, SECONDS)
+        rows += _peers.beside(todo, ROUNDS, SECONDS)
         del todo, one  # and with them their tensors
         torch.cuda.empty_cache()
         yield rows, {}

@@ -172,10 +172,10 @@ def main() -> int:
 
 def measured(options: argparse.Namespace) -> _command.Measured:
     """Time every candidate."""
-    rows, copy_gbps = _peers.beside_copies(list(candidates()), ROUNDS)
+    rows = _peers.beside(list(candidates()), ROUNDS)
     _peers.compare_with_torch(rows)
     compare_with_compiled(rows)
-    yield rows, {"copy_gbps": round(copy_gbps, 1)}
+    yield rows, {"copy_gbps": round(_peers.copy_gbps(rows), 1)}
 
 
 def compare_with_compiled(rows: Sequence[Row]) -> None:
@@ -223,13 +223,14 @@ def operands(
     return tuple(torch.randn(shape, device=device).to(dtype) for shape in shapes)
 
 
-def versions_of(chain: Chain) -> Iterator[tuple[str, str, Function]]:
+def versions(chain: Chain) -> dict[str, tuple[str, Function]]:
     """Name ours, and the peers."""
-    yield "", f"`{chain.name}`", chain.ours
-    yield "_eager", f"torch eager, {chain.name}", chain.theirs
-    yield "_compile", f"torch.compile, {chain.name}", _peers.compiled(chain.theirs)
+    found = {"": (f"`{chain.name}`", chain.ours)}
+    found |= _peers.torchs(chain.theirs, f", {chain.name}")
     if chain.formula:
-        yield "_formula", f"torch eager, {chain.name} written out", chain.formula
+        label = f"torch eager, {chain.name} written out"
+        found["_formula"] = (label, chain.formula)
+    return found
 
 
 def candidates() -> Iterator[Candidate]:
@@ -241,10 +242,10 @@ def candidates() -> Iterator[Candidate]:
         for chain in CHAINS:
             given = operands(chain, ROWS, COLUMNS, dtype, "cuda")
             moved = sum(t.nbytes for t in given) + given[0].nbytes
-            for suffix, label, function in versions_of(chain):
-                name = f"{chain.name}_{short(dtype)}{suffix}"
-                label = f"{label}, {short(dtype)}"
-                yield Candidate(name, label, function, given, moved, short(dtype))
+            yield from _peers.each(
+                versions(chain), f"{chain.name}_{short(dtype)}",
+                f"{{}}, {short(dtype)}", given, moved, short(dtype),
+            )  # fmt: skip
         yield from backwards(dtype)
     yield from scores()
     yield from tens()
@@ -260,20 +261,16 @@ def backwards(dtype: torch.dtype) -> Iterator[Candidate]:
     """
     for name, passes in (("gelu_dropout", 3), ("mul_tanh", 5)):
         chain = next(c for c in CHAINS if c.name == name)
-        for suffix, label, function in versions_of(chain):
-            graphs: list[Any] = []
-            for _ in range(2):
-                given = operands(chain, ROWS, COLUMNS, dtype, "cuda")
-                given = tuple(t.requires_grad_() for t in given)
-                graphs.append((function(*given), given, torch.randn_like(given[0])))
-            yield Candidate(
-                f"{name}_backward_{short(dtype)}{suffix}",
-                f"{label}, backward, {short(dtype)}",
-                _peers.backward_in_turn(graphs),
-                (),
-                passes * ROWS * COLUMNS * dtype.itemsize,
-                short(dtype),
-            )
+
+        def drawn(chain: Chain = chain) -> _peers.Graph:
+            given = operands(chain, ROWS, COLUMNS, dtype, "cuda")
+            return tuple(t.requires_grad_() for t in given), torch.randn_like(given[0])
+
+        yield from _peers.each(
+            _peers.backwards(versions(chain), drawn), f"{name}_backward_{short(dtype)}",
+            f"{{}}, backward, {short(dtype)}", (),
+            passes * ROWS * COLUMNS * dtype.itemsize, short(dtype),
+        )  # fmt: skip
 
 
 def _scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
@@ -288,24 +285,21 @@ def scores() -> Iterator[Candidate]:
         shape = (*heads, LENGTH, WIDTH)
         q, k = (torch.randn(shape, device="cuda").to(dtype) for _ in range(2))
         moved = (heads[0] * heads[1] * LENGTH * LENGTH) * dtype.itemsize + 2 * q.nbytes
-        for suffix, label, function in versions_of(chain):
-            yield Candidate(
-                f"attention_score_{short(dtype)}{suffix}", f"{label}, {short(dtype)}",
-                function, (q, k), moved, short(dtype), facts={"shape": list(shape)},
-            )  # fmt: skip
+        yield from _peers.each(
+            versions(chain), f"attention_score_{short(dtype)}", f"{{}}, {short(dtype)}",
+            (q, k), moved, short(dtype), facts={"shape": list(shape)},
+        )  # fmt: skip
 
 
 def tens() -> Iterator[Candidate]:
     """Name ten chains that are fused as they come."""
     for name, count, function in TEN:
-        chain = Chain(f"ten_{name}", fusion.fuse(function), function, count)
+        chain = Chain(name, fusion.fuse(function), function, count)
         given = operands(chain, SIDE, SIDE, torch.bfloat16, "cuda")
         moved = (count + 1) * given[0].nbytes
-        for suffix, label, run in versions_of(chain):
-            yield Candidate(
-                f"{chain.name}{suffix}", label.replace("ten_", ""), run, given, moved,
-                "bfloat16",
-            )  # fmt: skip
+        yield from _peers.each(
+            versions(chain), f"ten_{name}", "{}", given, moved, "bfloat16"
+        )
 
 
 def cupy_gelus() -> Iterator[Candidate]:
@@ -326,15 +320,11 @@ def cupy_gelus() -> Iterator[Candidate]:
         return 0.5 * a * (1 + cupy.tanh(root * (a + 0.044715 * a**3)))
 
     chain = next(c for c in CHAINS if c.name == "gelu_tanh")
-    shape = f"{CUPY[0]} x {CUPY[1]} float32"
-    todo: list[tuple[str, str, Callable[..., Any]]] = [
-        *(each for each in versions_of(chain) if each[0] != "_formula"),
-        ("_formula", "CuPy's expressions, gelu_tanh", expression),
-        ("_elementwise", "CuPy, a kernel", lambda x: fused(cupy.asarray(x))),
-    ]
-    for suffix, label, run in todo:
-        name, label = f"cupy_gelu{suffix}", f"{label}, {shape}"
-        yield Candidate(name, label, run, (x,), 2 * x.nbytes)
+    every = versions(chain)
+    every["_formula"] = ("CuPy's expressions, gelu_tanh", expression)
+    every["_elementwise"] = ("CuPy, a kernel", lambda x: fused(cupy.asarray(x)))
+    label = f"{{}}, {CUPY[0]} x {CUPY[1]} float32"
+    yield from _peers.each(every, "cupy_gelu", label, (x,), 2 * x.nbytes)
 
 
 # --- the chapter's own kernels ----------------------------------------------------

@@ -56,7 +56,7 @@ def measured(options: argparse.Namespace) -> _command.Measured:
     rows: list[Row] = []
     for tokens in TOKENS:
         todo = list(products(tokens, "cuda"))
-        rows += _peers.beside_peers(todo, ROUNDS, SECONDS)
+        rows += _peers.beside(todo, ROUNDS, SECONDS)
         yield rows, {"size": SIZE, "group_size": GROUP}
 
 

@@ -16,6 +16,7 @@ import argparse
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,10 @@ def main() -> int:
 
 def measured(options: argparse.Namespace) -> _command.Measured:
     """Time every candidate; measure what is left of rows far from zero."""
-    rows, copy_gbps = _peers.beside_copies(list(candidates()), ROUNDS)
+    rows = _peers.beside(list(candidates()), ROUNDS)
     _peers.compare_with_torch(rows)
     hold_against_goal(rows)
-    yield rows, {"copy_gbps": round(copy_gbps, 1), **far_from_zero()}
+    yield rows, {"copy_gbps": round(_peers.copy_gbps(rows), 1), **far_from_zero()}
 
 
 # --- right first ------------------------------------------------------------------
@@ -183,12 +184,15 @@ def parameters(kind: str, columns: int, dtype: torch.dtype) -> list[torch.Tensor
     return [t.to(dtype) for t in made]
 
 
-def versions_of(kind: str) -> Iterator[tuple[str, str, Function]]:
-    """Name ours, eager and torch.compile's version of a kind."""
+def versions(kind: str) -> _peers.Versions:
+    """Name ours and torch's versions of a kind, of x and the parameters."""
     ours, theirs, _ = KINDS[kind]
-    yield "", f"`{kind}`", ours
-    yield "_eager", f"torch eager, {kind}", theirs
-    yield "_compile", f"torch.compile, {kind}", _peers.compiled(theirs)
+
+    def on_rows(function: Function) -> Function:
+        return lambda x, *given: function(x, x.shape[-1:], *given, EPS)
+
+    every = {"": (f"`{kind}`", ours), **_peers.torchs(theirs, f", {kind}")}
+    return {suffix: (label, on_rows(run)) for suffix, (label, run) in every.items()}
 
 
 def forwards(
@@ -197,42 +201,34 @@ def forwards(
     """Name the forward pass of a kind, ours and the peers'."""
     x = torch.randn(rows, columns, device="cuda").to(dtype)
     given = parameters(kind, columns, dtype)
-    for suffix, label, function in versions_of(kind):
 
-        def run(x: torch.Tensor, function: Function = function) -> None:
-            with torch.no_grad():
-                function(x, (columns,), *given, EPS)
+    def run(function: Function, x: torch.Tensor) -> None:
+        with torch.no_grad():
+            function(x, *given)
 
-        where = f"{short(dtype)}_{rows}x{columns}"
-        yield Candidate(
-            f"{kind}_{where}{suffix}",
-            f"{label}, {rows} x {columns} {short(dtype)}",
-            run,
-            (x,),
-            2 * x.nbytes,
-            short(dtype),
-        )
+    every = {s: (label, partial(run, f)) for s, (label, f) in versions(kind).items()}
+    return _peers.each(
+        every, f"{kind}_{short(dtype)}_{rows}x{columns}",
+        f"{{}}, {rows} x {columns} {short(dtype)}", (x,), 2 * x.nbytes, short(dtype),
+    )  # fmt: skip
 
 
 def backwards(
     kind: str, rows: int, columns: int, dtype: torch.dtype
 ) -> Iterator[Candidate]:
     """Name the backward pass, through autograd for all of them."""
-    for suffix, label, function in versions_of(kind):
-        graphs = []
-        for _ in range(2):
-            x = torch.randn(rows, columns, device="cuda").to(dtype).requires_grad_()
-            given = [t.requires_grad_() for t in parameters(kind, columns, dtype)]
-            dy = torch.randn(rows, columns, device="cuda").to(dtype)
-            graphs.append((function(x, (columns,), *given, EPS), (x, *given), dy))
-        yield Candidate(
-            f"{kind}_backward_{short(dtype)}_{rows}x{columns}{suffix}",
-            f"{label}, backward, {rows} x {columns} {short(dtype)}",
-            _peers.backward_in_turn(graphs),
-            (),
-            3 * x.nbytes,
-            short(dtype),
-        )
+
+    def drawn() -> _peers.Graph:
+        x, dy = (torch.randn(rows, columns, device="cuda").to(dtype) for _ in range(2))
+        given = (x, *parameters(kind, columns, dtype))
+        return tuple(t.requires_grad_() for t in given), dy
+
+    return _peers.each(
+        _peers.backwards(versions(kind), drawn),
+        f"{kind}_backward_{short(dtype)}_{rows}x{columns}",
+        f"{{}}, backward, {rows} x {columns} {short(dtype)}", (),
+        3 * rows * columns * dtype.itemsize, short(dtype),
+    )  # fmt: skip
 
 
 def rung_launches(rows: int, columns: int) -> dict[str, tuple[Callable[..., Any], Any]]:

@@ -53,7 +53,7 @@ def main() -> int:
 
 def measured(options: argparse.Namespace) -> _command.Measured:
     """Time every candidate; count a race's errors."""
-    rows = _peers.beside_peers(list(candidates()), ROUNDS, SECONDS)
+    rows = _peers.beside(list(candidates()), ROUNDS, SECONDS)
     yield [*rows, race()], {"copy_gbps": kw.device().copy_gbps}
 
 

@@ -102,11 +102,10 @@ def measured(options: argparse.Namespace) -> _command.Measured:
     """Time the layers, what surrounds their products, and the prefix sum."""
     rows: list[Row] = []
     for todo in map(list, groups()):
+        found = _peers.beside(todo, ROUNDS, SECONDS)
         if todo[0].flops:
-            found = _peers.beside_peers(todo, ROUNDS, SECONDS)
             _peers.compare_with_torch(found)
         else:
-            found, _ = _peers.beside_copies(todo, ROUNDS, SECONDS)
             for row in found:
                 row["of_peer"] = row.get("peer", row["ratio"])
         rows += found
@@ -202,21 +201,17 @@ def layer(sizes: Sizes, there_and_back: bool) -> Iterator[Candidate]:
         given = tuple(one.requires_grad_() for one in given)
 
     def both(function: Callable[..., torch.Tensor]) -> Callable[[], Any]:
-        return lambda: torch.autograd.grad(function(*given, sizes.k), given, slope)
+        return _peers.there_and_back(lambda *g: function(*g, sizes.k), given, slope)
 
-    for suffix, label, function in (
-        ("_eager", "torch eager", theirs),
-        ("_compile", "torch.compile", _peers.compiled(theirs)),
-        ("", "ours", ours),
-    ):
-        run, arguments = (function, (*given, sizes.k))
-        if there_and_back:
-            run, arguments = both(function), ()
-        yield Candidate(
-            f"{name}{suffix}", f"{sizes.title}, {label}", run, arguments,
-            dtype="bfloat16",
-            flops=sizes.flops * (3 if there_and_back else 1), peers=(f"{name}_eager",),
-        )  # fmt: skip
+    every = {**_peers.torchs(theirs), "": ("ours", ours)}
+    arguments: tuple[Any, ...] = (*given, sizes.k)
+    if there_and_back:
+        every = {suffix: (label, both(run)) for suffix, (label, run) in every.items()}
+        arguments = ()
+    return _peers.each(
+        every, name, f"{sizes.title}, {{}}", arguments, dtype="bfloat16",
+        flops=sizes.flops * (3 if there_and_back else 1), peers=(f"{name}_eager",),
+    )  # fmt: skip
 
 
 def around(sizes: Sizes) -> Iterator[Candidate]:

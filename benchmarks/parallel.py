@@ -31,8 +31,8 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks import _command
-from benchmarks._candidates import Candidate, Row, Times, median_ratio, row_of
+from benchmarks import _command, _peers
+from benchmarks._candidates import Candidate, Row, Times
 from benchmarks._parallel_model import GatedMLP, Transformer
 from solutions.flash_attention import flash_attention
 from solutions.parallel import (
@@ -139,14 +139,8 @@ def groups(sizes: Sizes) -> list[tuple[str, list[Candidate]]]:
 
 
 def rows_of(todo: Sequence[Candidate], times: Times) -> list[Row]:
-    """Make a row of each candidate, beside its peer in the same round."""
-    rows = []
-    for candidate in todo:
-        (peer,) = candidate.peers
-        row = row_of(candidate, times[candidate.name])
-        ratio = median_ratio(times[peer], times[candidate.name])
-        rows.append(row | {"peer": peer, "ratio": ratio})
-        print(f"{row['label']:<48} {row['median_ms']:9.3f} ms {ratio:6.3f} of {peer}")
+    """Make a row of each candidate, and say what part of the messages is hidden."""
+    rows = _peers.rows_of(todo, times)
     alone = {row["name"]: row["median_ms"] for row in rows}
     if "ddp_messages" in alone:
         for row in rows:

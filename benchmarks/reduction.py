@@ -62,12 +62,13 @@ def main() -> int:
 def measured(options: argparse.Namespace) -> _command.Measured:
     """Time every candidate, or some; measure how exact long sums are."""
     todo = [c for c in candidates() if options.only in c.name or c.name == "copy"]
-    rows, copy_gbps = _peers.beside_copies(todo, options.rounds)
+    rows = _peers.beside(todo, options.rounds)
     for row in rows:
         if row["name"] == "atomic":
             row["ns_each"] = row["median_ms"] * 1e6 / ATOMIC_N
     if not options.only:
-        yield [*rows, *accuracy()], {"copy_gbps": round(copy_gbps, 1)}
+        facts = {"copy_gbps": round(_peers.copy_gbps(rows), 1)}
+        yield [*rows, *accuracy()], facts
 
 
 # --- right first ------------------------------------------------------------------

@@ -17,7 +17,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks import _command
-from benchmarks._candidates import Candidate, Row, Times, median_ratio, row_of
+from benchmarks import _command, _peers
+from benchmarks._candidates import Row, Times
 from solutions.ring_allreduce import all_reduce
 
 SIZES = tuple(2**k for k in (13, 15, 17, 20, 24, 28, 30))
@@ -68,23 +68,15 @@ def measured(options: argparse.Namespace) -> _command.Measured:
         yield rows, {"ranks": ranks}
 
 
-def rows_of(nbytes: int, ranks: int, times: Times) -> Iterator[Row]:
+def rows_of(nbytes: int, ranks: int, times: Times) -> list[Row]:
     """Make a row of each candidate's times, and print it."""
-    peer = f"all_reduce_{nbytes}{NCCL}"
-    for suffix, who in ((NCCL, "NCCL"), (OURS, "`all_reduce`")):
-        name = f"all_reduce_{nbytes}{suffix}"
-        candidate = Candidate(
-            name, f"{who}, {in_words(nbytes)}, {ranks} GPUs", _nothing, (),
-            2 * (ranks - 1) * nbytes // ranks, facts={"n": nbytes // 4},
-        )  # fmt: skip
-        row = row_of(candidate, times[name])
-        row |= {"peer": peer, "ratio": median_ratio(times[peer], times[name])}
-        print(
-            f"{row['label']:<40} {row['median_ms']:9.4f} ms {row['gbps']:8.1f} GB/s "
-            f"{row['ratio']:6.3f} of NCCL",
-            flush=True,
-        )
-        yield row
+    todo = _peers.each(
+        {NCCL: ("NCCL", _nothing), OURS: ("`all_reduce`", _nothing)},
+        f"all_reduce_{nbytes}", f"{{}}, {in_words(nbytes)}, {ranks} GPUs", (),
+        2 * (ranks - 1) * nbytes // ranks, facts={"n": nbytes // 4},
+        peers=(f"all_reduce_{nbytes}{NCCL}",),
+    )  # fmt: skip
+    return _peers.rows_of(list(todo), times)
 
 
 def in_words(nbytes: int) -> str:

@@ -52,8 +52,6 @@ FLOORS: dict[str, dict[str, float]] = {
     }
 }
 
-Function = Callable[..., torch.Tensor]
-
 
 def main() -> int:
     """Check, measure, store; return 0 if all is right and above its floor."""
@@ -63,9 +61,9 @@ def main() -> int:
 
 def measured(options: argparse.Namespace) -> _command.Measured:
     """Time every candidate."""
-    rows, copy_gbps = _peers.beside_copies(list(candidates()), ROUNDS)
+    rows = _peers.beside(list(candidates()), ROUNDS)
     _peers.compare_with_torch(rows)
-    yield rows, {"copy_gbps": round(copy_gbps, 1)}
+    yield rows, {"copy_gbps": round(_peers.copy_gbps(rows), 1)}
 
 
 # --- right first ------------------------------------------------------------------
@@ -122,12 +120,13 @@ def _formula(x: torch.Tensor) -> torch.Tensor:
     return weight / weight.sum(-1, keepdim=True)
 
 
-def versions_of() -> Iterator[tuple[str, str, Function]]:
+def versions() -> _peers.Versions:
     """Name ours, the peers, and the formula written out."""
-    yield "", "`softmax`", softmax
-    yield "_eager", "torch eager", _eager
-    yield "_compile", "torch.compile", _peers.compiled(_eager)
-    yield "_formula", "torch eager, the formula written out", _formula
+    return {
+        "": ("`softmax`", softmax),
+        **_peers.torchs(_eager),
+        "_formula": ("torch eager, the formula written out", _formula),
+    }
 
 
 def candidates() -> Iterator[Candidate]:
@@ -154,35 +153,29 @@ def copies() -> Iterator[Candidate]:
 def forwards(rows: int, columns: int, dtype: torch.dtype) -> Iterator[Candidate]:
     """Name the forward pass at one size, ours and the peers'."""
     x = torch.randn(rows, columns, device="cuda").to(dtype)
-    where = f"{short(dtype)}_{rows}x{columns}"
-    for suffix, label, function in versions_of():
-        yield Candidate(
-            f"softmax_{where}{suffix}",
-            f"{label}, {rows} x {columns} {short(dtype)}",
-            function,
-            (x,),
-            2 * x.nbytes,
-            short(dtype),
-        )
+    kind = short(dtype)
+    return _peers.each(
+        versions(), f"softmax_{kind}_{rows}x{columns}",
+        f"{{}}, {rows} x {columns} {kind}", (x,), 2 * x.nbytes, kind,
+    )  # fmt: skip
 
 
 def backwards(rows: int, columns: int, dtype: torch.dtype) -> Iterator[Candidate]:
     """Name the backward pass, through autograd for all of them."""
-    for suffix, label, function in versions_of():
-        if suffix == "_formula" and columns > 8192:
-            continue  # its graph keeps half a dozen arrays: not of a gigabyte each
-        graphs = []
-        for _ in range(2):
-            x = torch.randn(rows, columns, device="cuda").to(dtype).requires_grad_()
-            graphs.append((function(x), x, torch.randn_like(x)))
-        yield Candidate(
-            f"softmax_backward_{short(dtype)}_{rows}x{columns}{suffix}",
-            f"{label}, backward, {rows} x {columns} {short(dtype)}",
-            _peers.backward_in_turn(graphs),
-            (),
-            3 * rows * columns * dtype.itemsize,
-            short(dtype),
-        )
+    every = dict(versions())
+    if columns > 8192:  # its graph keeps half a dozen arrays: not of a gigabyte each
+        del every["_formula"]
+
+    def drawn() -> _peers.Graph:
+        x = torch.randn(rows, columns, device="cuda").to(dtype).requires_grad_()
+        return (x,), torch.randn_like(x)
+
+    kind = short(dtype)
+    return _peers.each(
+        _peers.backwards(every, drawn), f"softmax_backward_{kind}_{rows}x{columns}",
+        f"{{}}, backward, {rows} x {columns} {kind}", (),
+        3 * rows * columns * dtype.itemsize, kind,
+    )  # fmt: skip
 
 
 _RUNG_LABELS = {

@@ -69,7 +69,7 @@ def main() -> int:
 def measured(options: argparse.Namespace) -> _command.Measured:
     """Time every candidate."""
     check_large_product()
-    rows = _peers.beside_peers(list(candidates()), ROUNDS, SECONDS)
+    rows = _peers.beside(list(candidates()), ROUNDS, SECONDS)
     for row in rows:
         row["slower"] = 1 / row["ratio"]
     yield rows, {"side": SIDE}

@@ -83,7 +83,7 @@ def measured(options: argparse.Namespace) -> _command.Measured:
     rows: list[Row] = []
     for group in (steps, longer, swaps, layers, decoding):
         todo = list(group())
-        found = _peers.beside_peers(todo, ROUNDS, SECONDS)
+        found = _peers.beside(todo, ROUNDS, SECONDS)
         if group is steps:
             _peers.compare_with_torch(found)
         stepped = [one for one in todo if hasattr(one.run, "once")]

@@ -59,8 +59,8 @@ def main() -> int:
 def measured(options: argparse.Namespace) -> _command.Measured:
     """Time every candidate."""
     check_large()
-    rows, copy_gbps = _peers.beside_copies(list(candidates()), ROUNDS)
-    yield rows, {"copy_gbps": round(copy_gbps, 1)}
+    rows = _peers.beside(list(candidates()), ROUNDS)
+    yield rows, {"copy_gbps": round(_peers.copy_gbps(rows), 1)}
 
 
 # --- right first ------------------------------------------------------------------

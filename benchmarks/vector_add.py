@@ -56,7 +56,8 @@ def measured(options: argparse.Namespace) -> _command.Measured:
     check_large()
     check_peers()
     todo = [replace(c, peers=("torch",)) for c in candidates()]
-    rows, copy_gbps = _peers.beside_copies(todo, ROUNDS, 0.04, peer_key="of_torch")
+    rows = _peers.beside(todo, ROUNDS, 0.04, key="of_torch")
+    copy_gbps = _peers.copy_gbps(rows)
     for row in rows:
         row["median_us"] = row["median_ms"] * 1e3
     sms = torch.cuda.get_device_properties(0).multi_processor_count

@@ -77,12 +77,14 @@ def test_a_ratio_is_to_the_copy_of_the_nearest_size(asked: list[str]) -> None:
     large = timed("copy_1000", 4, 4, 4, moved=2000)
     near = timed("copy_chunked", 2, 2, 2, moved=210)
     far = timed("far", 2, 2, 2, moved=1900)
-    rows, gbps = _peers.beside_copies([small, large, near, far], 3, quiet=True)
+    rows = _peers.beside([small, large, near, far], 3)
     ratios = {row["name"]: row["ratio"] for row in rows}
     assert ratios["copy_100"] == ratios["copy_1000"] == 1
     assert ratios["copy_chunked"] == pytest.approx(210 / 2 / 200)
     assert ratios["far"] == pytest.approx(1900 / 2 / 500)
-    assert gbps == pytest.approx(2000 / 4 / 1e6), "the copy nearest to 1 GiB"
+    assert _peers.copy_gbps(rows) == pytest.approx(2000 / 4 / 1e6), (
+        "the copy nearest to 1 GiB"
+    )
 
 
 def test_a_peer_is_the_best_of_each_round(
@@ -95,7 +97,7 @@ def test_a_peer_is_the_best_of_each_round(
         timed("one", 1, 4, 4, moved=100),
         timed("other", 4, 1, 2, moved=100),
     ]
-    rows, _ = _peers.beside_copies(todo, 3, peer_key="of_best")
+    rows = _peers.beside(todo, 3, key="of_best")
     assert [row.get("of_best") for row in rows] == [None, 0.5, None, None]
     assert "of_best 0.500" in capsys.readouterr().out
 
@@ -105,7 +107,7 @@ def test_a_product_is_compared_with_its_one_peer(asked: list[str]) -> None:
         timed("library", 1, 2, 3, flops=1e9, peers=("library",)),
         timed("ours", 4, 4, 4, flops=1e9, peers=("library",)),
     ]
-    rows = _peers.beside_peers(todo, 3, 0.1)
+    rows = _peers.beside(todo, 3, 0.1)
     assert [(row["peer"], row["ratio"]) for row in rows] == [
         ("library", 1),
         ("library", 0.5),
@@ -121,12 +123,15 @@ def test_ours_is_compared_with_eager_compiled_and_the_formula() -> None:
 
 
 def test_a_backward_pass_takes_another_graph_each_time() -> None:
-    leaves = [torch.ones(2, requires_grad=True) for _ in range(2)]
     seen: list[int] = []
-    for place, leaf in enumerate(leaves):
-        leaf.register_hook(lambda grad, place=place: seen.append(place))
-    graphs = [(3 * leaf, leaf, torch.ones(2)) for leaf in leaves]
-    run = _peers.backward_in_turn(graphs)
+
+    def drawn() -> _peers.Graph:
+        leaf, place = torch.ones(2, requires_grad=True), next(places)
+        leaf.register_hook(lambda grad: seen.append(place))
+        return (leaf,), torch.ones(2)
+
+    places = iter(range(2))
+    run = _peers.backward_in_turn(lambda leaf: 3 * leaf, drawn)
     for _ in range(3):
         run()
     assert seen == [0, 1, 0]
