@@ -2,7 +2,7 @@
 
 from kernelwright.cuda.backends import Backend, backend
 from kernelwright.cuda.kernel import Kernel, Launcher
-from kernelwright.cuda.module import Module, compile
+from kernelwright.cuda.module import Module, compile, kernels
 from kernelwright.cuda.nvrtc import Resources
 from kernelwright.cuda.signature import Parameter, Signature
 
@@ -16,4 +16,5 @@ __all__ = [
     "Signature",
     "backend",
     "compile",
+    "kernels",
 ]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -198,6 +201,33 @@ def compile(
             f"name. Read the file first: compile(Path({source!r}).read_text())."
         )
     return Module(source, name, backend or _default())
+
+
+def kernels(folder: Path) -> Callable[[str, str, str], Kernel]:
+    """Return what finds a kernel in a folder's files; each is compiled once.
+
+    >>> kernel = kw.cuda.kernels(Path(__file__).parent)
+    >>> kernel("padded", "transpose_padded<float>", x.device.type)[grid, block](x, out)
+
+    Args:
+        folder: where the ``.cu`` files lie.
+
+    Returns:
+        A function of a file's stem, a kernel's C++ name and a device type: ``cuda``
+        means the GPU, any other the emulator.
+    """
+
+    @cache
+    def module(stem: str, device_type: str) -> Module:
+        text = (folder / f"{stem}.cu").read_text(encoding="utf-8")
+        chosen: Backend = "gpu" if device_type == "cuda" else "emulator"
+        return compile(text, name=f"{stem}.cu", backend=chosen)
+
+    @cache
+    def kernel(stem: str, expression: str, device_type: str) -> Kernel:
+        return module(stem, device_type)[expression]
+
+    return kernel
 
 
 _default = backend

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import kernelwright as kw
 from kernelwright.operators import operator, zeros_between_launches
 from solutions.int4.layout import ROWS, Packed, restored
 
-_HERE = Path(__file__).parent
+_kernel = kw.cuda.kernels(Path(__file__).parent)
 _C_TYPES = {
     torch.float16: "__half",
     torch.bfloat16: "__nv_bfloat16",
@@ -177,7 +176,7 @@ def _launch_few(
     # With two tiles of tokens, two steps at once would take too many registers.
     steps = 2 if group_size % 128 == 0 and plan.token_tiles == 1 else 1
     kernel = _kernel(
-        "few.cu",
+        "few",
         f"int4_few<{_C_TYPES[x.dtype]}, {plan.token_tiles}, {plan.warps}, {steps}, "
         f"{plan.depth}>",
         x.device.type,
@@ -199,7 +198,7 @@ def _launch_many(
     tokens, columns = x.shape
     words, scales, zeros, rows, _, group_size = packed
     kernel = _kernel(
-        "many.cu",
+        "many",
         f"int4_many<{_C_TYPES[x.dtype]}, {plan.token_tiles}, {plan.warps}, "
         f"{plan.row_tiles}, {plan.stages}>",
         x.device.type,
@@ -225,10 +224,10 @@ def _launch_hopper(
     words, scales, zeros, rows, _, group_size = packed
     across, down = 4 * kw.cdiv(columns, 256), kw.cdiv(tokens, 64)
     tiles = x.new_empty(down * across * 64 * 64)
-    arrange = _kernel("many_hopper.cu", "arrange", x.device.type)
+    arrange = _kernel("many_hopper", "arrange", x.device.type)
     arrange[kw.cdiv(down * 64 * across * 8, 256), 256](x, tiles, tokens, columns)
     kernel = _kernel(
-        "many_hopper.cu",
+        "many_hopper",
         f"int4_many_hopper<{_C_TYPES[x.dtype]}, {plan.token_tiles}, {plan.splits}, "
         f"{plan.stages}, {plan.groups}>",
         x.device.type,
@@ -250,19 +249,12 @@ def whole(packed: Packed, dtype: torch.dtype) -> torch.Tensor:
         return out
     wide = torch.promote_types(scales.dtype, torch.float32)
     names = ", ".join(_C_TYPES[d] for d in (dtype, scales.dtype, wide))
-    kernel = _kernel("restore.cu", f"restore<{names}>", "cuda")
+    kernel = _kernel("restore", f"restore<{names}>", "cuda")
     grid = kw.cdiv(words.shape[1], 4), words.shape[0]
     kernel[grid, 128](
         words, scales, zeros, out, rows, columns, scales.shape[1], group_size
     )
     return out
-
-
-@cache
-def _kernel(file: str, name: str, device_type: str) -> kw.cuda.Kernel:
-    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
-    text = (_HERE / file).read_text(encoding="utf-8")
-    return kw.cuda.compile(text, name=file, backend=backend)[name]
 
 
 @operator("int4_linear")

@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -47,7 +46,7 @@ MatmulKernel = Literal[
     "auto", "naive", "coalesced", "tiled", "register_blocked", "double_buffered"
 ]
 
-_FOLDER = Path(__file__).parent
+_kernel = kw.cuda.kernels(Path(__file__).parent)
 _C_TYPES = {torch.float32: "float", torch.float64: "double"}
 # Elements of c that a block of each rung computes, rows first, and its threads.
 _RUNGS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
@@ -358,13 +357,6 @@ def _launch_rung(
     grid = grid[::-1] if name == "naive" else grid
     kernel = _kernel(name, _NAMES.get(name, f"matmul_{name}"), out.device.type)
     kernel[grid, threads](a.contiguous(), b.contiguous(), out, m, n, k)
-
-
-@cache
-def _kernel(stem: str, expression: str, device_type: str) -> kw.cuda.Kernel:
-    source = (_FOLDER / f"{stem}.cu").read_text()
-    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
-    return kw.cuda.compile(source, name=f"{stem}.cu", backend=backend)[expression]
 
 
 def _check(a: torch.Tensor, b: torch.Tensor, kernel: str) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -17,7 +16,7 @@ try:  # Gluon is an experimental part of Triton: it may be absent, or have moved
 except ImportError:  # pragma: no cover
     hopper_grouped = hopper_grouped_weights = None  # type: ignore[assignment]
 
-_HERE = Path(__file__).parent
+_kernel = kw.cuda.kernels(Path(__file__).parent)
 TALL = grouped_triton.TALL
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -59,7 +58,7 @@ def listed(segments: Segments, height: int, others_too: bool = False) -> torch.T
     experts = begins.shape[0]
     most = triton.cdiv(height, TALL) + experts + 1
     tiles = torch.empty(1 + most, 4, dtype=torch.int32, device=begins.device)
-    _kernel(begins.device.type)[experts + 1, 32](
+    _kernel("tiles", "list_tiles", begins.device.type)[experts + 1, 32](
         begins, ends, tiles, experts, height, round, int(others_too)
     )
     return tiles
@@ -157,10 +156,3 @@ def _rows_of(segments: Segments) -> list[tuple[int, slice]]:
         (e, slice(b, end)) for e, (b, end) in enumerate(zip(begins, ends, strict=True))
     ]
     return [(e, rows) for e, rows in places if rows.stop > rows.start]
-
-
-@cache
-def _kernel(device_type: str) -> Any:
-    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
-    text = (_HERE / "tiles.cu").read_text(encoding="utf-8")
-    return kw.cuda.compile(text, name="tiles.cu", backend=backend)["list_tiles"]

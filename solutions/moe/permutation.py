@@ -6,16 +6,14 @@ tensors run on the emulator here, thread by thread.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import kernelwright as kw
 from solutions.moe.scan import scan_operator
 
-_HERE = Path(__file__).parent
+_found = kw.cuda.kernels(Path(__file__).parent)
 _WARPS, _FILLERS = 8, 16  # as in permute.cu
 _PART = 2048  # pairs of a block: a multiple of 32 for each of its warps
 _C_TYPES = {
@@ -47,12 +45,12 @@ def placed(
     parts = max(1, kw.cdiv(pairs, _PART))
     # One more: what is summed up before it is how many pairs there are.
     counts = chosen.new_zeros(experts * parts + 1)
-    kernels = _kernels(chosen.device.type)
-    kernels["count"][parts, 32 * _WARPS, 4 * experts](
+    where = chosen.device.type
+    _found("permute", "count", where)[parts, 32 * _WARPS, 4 * experts](
         chosen, counts, pairs, experts, _PART
     )
     starts = scan_operator(counts, True)
-    kernels["place"][parts, 32 * _WARPS, 4 * experts * (2 + _WARPS)](
+    _found("permute", "place", where)[parts, 32 * _WARPS, 4 * experts * (2 + _WARPS)](
         chosen, starts, rows, begins, ends, pairs, experts, _PART, round, capacity
     )
     return rows, begins, ends
@@ -171,14 +169,4 @@ def swiglu_backward(
 def _kernel(name: str, x: torch.Tensor, columns: int) -> kw.cuda.Kernel:
     width = 16 // x.element_size()
     width = width if columns % width == 0 else 1
-    found: kw.cuda.Kernel = _kernels(x.device.type)[
-        f"{name}<{_C_TYPES[x.dtype]}, {width}>"
-    ]
-    return found
-
-
-@cache
-def _kernels(device_type: str) -> Any:
-    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
-    text = (_HERE / "permute.cu").read_text(encoding="utf-8")
-    return kw.cuda.compile(text, name="permute.cu", backend=backend)
+    return _found("permute", f"{name}<{_C_TYPES[x.dtype]}, {width}>", x.device.type)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import kernelwright as kw
 from kernelwright.operators import operator
 from solutions.moe import on_cpu
 
-_HERE = Path(__file__).parent
+_found = kw.cuda.kernels(Path(__file__).parent)
 _WARPS = 8
 _C_TYPES = {
     torch.float16: "__half, float",
@@ -90,21 +89,12 @@ def routed_backward(
     return out
 
 
-@cache
-def _compiled(device_type: str) -> Any:
-    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
-    text = (_HERE / "route.cu").read_text(encoding="utf-8")
-    return kw.cuda.compile(text, name="route.cu", backend=backend)
-
-
 def _kernel(name: str, logits: torch.Tensor) -> kw.cuda.Kernel:
     """Return the kernel whose lanes hold as many experts as there are, or more."""
     each = kw.cdiv(logits.shape[1], 32)
     slots = 1 << (each - 1).bit_length()
-    found: kw.cuda.Kernel = _compiled(logits.device.type)[
-        f"{name}<{_C_TYPES[logits.dtype]}, {slots}>"
-    ]
-    return found
+    expression = f"{name}<{_C_TYPES[logits.dtype]}, {slots}>"
+    return _found("route", expression, logits.device.type)
 
 
 @route_operator.register_fake

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -10,7 +9,7 @@ import torch
 import kernelwright as kw
 from kernelwright.operators import operator, recorded
 
-_HERE = Path(__file__).parent
+_kernel = kw.cuda.kernels(Path(__file__).parent)
 WARPS, ROUNDS = 8, 4
 TILE = 32 * WARPS * ROUNDS * 4
 _EMULATED = 2**20  # numbers; about a second on two cores
@@ -57,19 +56,10 @@ def scan_operator(x: torch.Tensor, exclusive: bool) -> torch.Tensor:
         tiles = kw.cdiv(n, TILE)
         # What each tile has said, and how many tiles are taken.
         said = torch.zeros(tiles + 1, dtype=torch.int64, device=x.device)
-        _kernel(x.device.type)[tiles, 32 * WARPS](
+        _kernel("scan", f"scan<{WARPS}, {ROUNDS}>", x.device.type)[tiles, 32 * WARPS](
             x, out, said, said[tiles:], n, int(exclusive)
         )
     return out
 
 
 scan_operator.register_fake(lambda x, exclusive: torch.empty_like(x))
-
-
-@cache
-def _kernel(device_type: str) -> kw.cuda.Kernel:
-    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
-    text = (_HERE / "scan.cu").read_text(encoding="utf-8")
-    return kw.cuda.compile(text, name="scan.cu", backend=backend)[
-        f"scan<{WARPS}, {ROUNDS}>"
-    ]

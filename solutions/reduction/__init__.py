@@ -43,7 +43,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ __all__ = ["mean_abs", "sum_all", "sum_squared"]
 
 Dim = int | Sequence[int] | None
 
-_FOLDER = Path(__file__).parent
+_kernel = kw.cuda.kernels(Path(__file__).parent)
 _FLOATS = {
     torch.float16: "__half",
     torch.bfloat16: "__nv_bfloat16",
@@ -406,7 +405,8 @@ def launch_plan(plan: Plan, view: View, operation: str, out: torch.Tensor) -> No
     """Launch a plan; out is contiguous, in the order of the view."""
     x = view.data
     c_type = {**_FLOATS, **_INTEGERS}[x.dtype]
-    kernel = _kernel(plan.kernel.format(c_type, operation), x.device.type)
+    name = plan.kernel.format(c_type, operation)
+    kernel = _kernel("any_dim", name, x.device.type)
     if x.dtype is torch.bool:
         x = x.view(torch.uint8)
     if plan.kernel.startswith("sum_short"):
@@ -456,17 +456,10 @@ def _slopes(
     index = "unsigned int" if n < 2**31 else "long long"
     same = "true" if view.inner == 1 else "false"
     name = f"slopes<{_FLOATS[x.dtype]}, {operation}, {width}, {same}, {index}>"
-    kernel = _kernel(name, x.device.type)
+    kernel = _kernel("any_dim", name, x.device.type)
     blocks = kw.cdiv(n, width * _THREADS)
     kernel[blocks, _THREADS](view.data, back, out, n, view.length, view.inner)
     return out.permute([view.order.index(d) for d in range(x.dim())])
-
-
-@cache
-def _kernel(expression: str, device_type: str) -> kw.cuda.Kernel:
-    source = (_FOLDER / "any_dim.cu").read_text()
-    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
-    return kw.cuda.compile(source, name="any_dim.cu", backend=backend)[expression]
 
 
 def _dimensions(function: str, x: torch.Tensor, dim: Dim) -> tuple[int, ...]:

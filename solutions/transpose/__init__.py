@@ -29,7 +29,6 @@ H200, whole packs 0.96.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -44,7 +43,7 @@ TransposeKernel = Literal[
     "auto", "naive", "tiled", "padded", "swizzled", "registers", "staged", "any"
 ]
 
-_FOLDER = Path(__file__).parent
+_kernel = kw.cuda.kernels(Path(__file__).parent)
 # The bits are moved as they are: what they mean does not matter.
 _ELEMENTS = {
     1: ("signed char", torch.int8),
@@ -276,13 +275,6 @@ def _launch_rung(name: str, x: torch.Tensor, out: torch.Tensor) -> None:
     kernel[grid, _RUNG_BLOCKS[name]](
         x.view(torch.float32), out.view(torch.float32), rows, columns
     )
-
-
-@cache
-def _kernel(stem: str, expression: str, device_type: str) -> kw.cuda.Kernel:
-    source = (_FOLDER / f"{stem}.cu").read_text()
-    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
-    return kw.cuda.compile(source, name=f"{stem}.cu", backend=backend)[expression]
 
 
 def _check(x: torch.Tensor) -> None:

@@ -41,7 +41,7 @@ __all__ = ["add_one", "saxpy", "vector_add"]
 AddKernel = Literal["any_dtype", "guarded", "vectorized"]
 SaxpyKernel = Literal["any_dtype", "grid_stride"]
 
-_FOLDER = Path(__file__).parent
+_kernel = kw.cuda.kernels(Path(__file__).parent)
 _CTYPES = {
     torch.float16: "__half",
     torch.bfloat16: "__nv_bfloat16",
@@ -268,13 +268,6 @@ def _rung(stem: str, name: str, x: torch.Tensor) -> kw.cuda.Kernel:
             "kernel= away."
         )
     return _kernel(stem, name, x.device.type)
-
-
-@cache
-def _kernel(stem: str, expression: str, device_type: str) -> kw.cuda.Kernel:
-    source = (_FOLDER / f"{stem}.cu").read_text()
-    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
-    return kw.cuda.compile(source, name=f"{stem}.cu", backend=backend)[expression]
 
 
 @cache

@@ -120,7 +120,8 @@ def gpu_on_paper(patch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.setattr(torch.cuda, name, lambda *_, _answer=answer, **__: _answer)
     patch.setattr(torch, "compile", lambda function, **_: function)
     patch.setattr(torch.nn.functional, "scaled_dot_product_attention", _attend)
-    patch.setattr(kw.cuda, "compile", lambda text, **_: Module(text))
+    for room in ("kernelwright.cuda.compile", "kernelwright.cuda.module.compile"):
+        patch.setattr(room, lambda text, **_: Module(text))
     device = SimpleNamespace(is_gpu=True, driver="0", copy_gbps=1.0)
     patch.setattr(kw, "device", lambda: device)
     patch.setattr(kw, "bench", Clock())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -219,7 +221,7 @@ def test_wrong_input_is_refused_with_its_mend() -> None:
 @pytest.mark.parametrize("a_by_k", [True, False], ids=["a by k", "a by m"])
 @pytest.mark.parametrize("b_by_k", [True, False], ids=["b by k", "b by n"])
 def test_registers_hold_it_and_16_bytes_are_moved(a_by_k: bool, b_by_k: bool) -> None:
-    source = (family._FOLDER / "any_shape.cu").read_text()
+    source = Path(family.__file__).with_name("any_shape.cu").read_text()
     module = kw.cuda.compile(source, backend="emulator")
     natural = a_by_k and not b_by_k  # the table of resources holds all plans so
     for plan in PLANS if natural else (family.PIPELINED,):

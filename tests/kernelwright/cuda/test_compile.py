@@ -294,3 +294,16 @@ def test_what_ptxas_says_is_not_lost_to_the_drivers_cache(
         )
         said.append(cubin.resources("add"))
     assert said[0] == said[1] and said[0].registers > 0
+
+
+def test_a_folder_s_files_are_compiled_once(tmp_path: Path) -> None:
+    (tmp_path / "three.cu").write_text(SOURCE)
+    find = cuda.kernels(tmp_path)
+    add = find("three", "add", DEVICE)
+    (tmp_path / "three.cu").unlink()
+    assert find("three", "add", DEVICE) is add
+    x, out = torch.arange(8.0, device=DEVICE), torch.empty(8, device=DEVICE)
+    find("three", "math::scale<float, 3>", DEVICE)[1, 32](x, out, 8)
+    assert torch.equal(out, 3 * x)
+    with pytest.raises(KeyError, match="three.cu has no kernel 'subtract'"):
+        find("three", "subtract", DEVICE)

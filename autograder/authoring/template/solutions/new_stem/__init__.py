@@ -9,7 +9,6 @@ To write: what bounds it, the rungs in their order, and when not to use it.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -19,7 +18,7 @@ from kernelwright.operators import operator, recorded
 
 __all__ = ["new_stem"]
 
-_FOLDER = Path(__file__).parent
+_kernel = kw.cuda.kernels(Path(__file__).parent)
 _THREADS = 256
 
 
@@ -52,7 +51,8 @@ def _new_stem(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     n = x.numel()
     if n:
-        _kernel("naive", x.device.type)[kw.cdiv(n, _THREADS), _THREADS](x, out, n)
+        kernel = _kernel("naive", "new_stem", x.device.type)
+        kernel[kw.cdiv(n, _THREADS), _THREADS](x, out, n)
     return out
 
 
@@ -61,10 +61,3 @@ _new_stem.register_autograd(
     lambda ctx, grad: 2 * ctx.saved_tensors[0] * grad,
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
 )
-
-
-@cache
-def _kernel(stem: str, device_type: str) -> kw.cuda.Kernel:
-    source = (_FOLDER / f"{stem}.cu").read_text()
-    backend: kw.cuda.Backend = "gpu" if device_type == "cuda" else "emulator"
-    return kw.cuda.compile(source, name=f"{stem}.cu", backend=backend)["new_stem"]
