@@ -53,14 +53,21 @@ def _dot_rows_kernel(
 
 @triton.jit
 def _walk_queries(
-    dk, dv, k, v, q_head, g_head, lse_row, dot_row, mask_head, padding_row, start,
-    stop, cols, plane, q_len, kv_len, first, last, scale_log2, p_drop, seed,
-    stride_qm, stride_gm, stride_mm, stride_mn,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
+    sums, k, v, queries, grads, sides, start, stop, cols, bounds, masks, draw,
+    scale_log2, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     EDGE: tl.constexpr, MASK: tl.constexpr, FLOATING: tl.constexpr,
     PADDING: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Add what queries start to stop give to one tile of keys; all is transposed."""
+    """Add what queries start to stop give to one tile of keys; all is transposed.
+
+    sums: dK and dV; queries, grads: a head of them, and how far apart they lie; sides:
+    log-sum-exp and D_i of each; the rest as ``hide`` and ``kept`` have it.
+    """
+    dk, dv = sums
+    q_head, stride_qm = queries
+    g_head, stride_gm = grads
+    lse_row, dot_row = sides
+    q_len = bounds[0]
     for m0 in tl.range(start, stop, BLOCK_M):
         m0 = tl.multiple_of(m0, BLOCK_M)
         rows = m0 + tl.arange(0, BLOCK_M)
@@ -74,16 +81,16 @@ def _walk_queries(
             dot = tl.load(dot_row + rows)
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale_log2
         s = hide(
-            s, rows[None, :], cols[:, None], q_len, kv_len, first, last, mask_head,
-            padding_row, stride_mm, stride_mn, EDGE, MASK, FLOATING, PADDING, True,
+            s, rows[None, :], cols[:, None], bounds, masks, EDGE, MASK, FLOATING,
+            PADDING, True,
         )  # fmt: skip
         # A row that sees nothing has lse = -inf, and -inf - -inf is NaN.
         lse = tl.where(lse == float("-inf"), 0.0, lse) * LOG2E
         p = tl.exp2(s - lse[None, :])
         dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
         if DROPOUT:
-            keep = kept(seed, plane, rows[None, :], cols[:, None], p_drop)
-            share = tl.where(keep, 1.0 / (1.0 - p_drop), 0.0)
+            keep = kept(draw, rows[None, :], cols[:, None])
+            share = tl.where(keep, 1.0 / (1.0 - draw[2]), 0.0)
             dv = tl.dot((p * share).to(g.dtype), g, dv, input_precision=PRECISION)
             dp = dp * share
         else:
@@ -139,34 +146,33 @@ def _keys_kernel(
     if n0 + BLOCK_N > kv_len:  # a ragged tile of keys: every step is an edge
         part = full
 
+    bounds = (q_len, kv_len, first, last)
     padding_row = padding_ptr + b64 * kv_len
     for g in range(group):
         h = kv_h * group + g
         plane = b * heads + h
         h64, plane64 = h.to(tl.int64), plane.to(tl.int64)
-        q_head = q_ptr + b64 * stride_qb + h64 * stride_qh
-        g_head = grad_ptr + b64 * stride_gb + h64 * stride_gh
+        queries = (q_ptr + b64 * stride_qb + h64 * stride_qh, stride_qm)
+        grads = (grad_ptr + b64 * stride_gb + h64 * stride_gh, stride_gm)
         mask_head = mask_ptr + b64 * stride_mb + h64 * stride_mh
-        lse_row, dot_row = lse_ptr + plane64 * q_len, dot_ptr + plane64 * q_len
+        masks = (mask_head, padding_row, stride_mm, stride_mn)
+        sides = (lse_ptr + plane64 * q_len, dot_ptr + plane64 * q_len)
+        draw = (seed, plane, p_drop)
         if BOUNDED_RIGHT:
             dk, dv = _walk_queries(
-                dk, dv, k, v, q_head, g_head, lse_row, dot_row, mask_head,
-                padding_row, start, full, cols, plane, q_len, kv_len, first, last,
-                scale_log2, p_drop, seed, stride_qm, stride_gm, stride_mm, stride_mn,
-                D, BLOCK_D, BLOCK_M, True, MASK, FLOATING, PADDING, DROPOUT,
-                PRECISION,
+                (dk, dv), k, v, queries, grads, sides, start, full, cols, bounds, masks,
+                draw, scale_log2, D, BLOCK_D, BLOCK_M, True, MASK, FLOATING, PADDING,
+                DROPOUT, PRECISION,
             )  # fmt: skip
         dk, dv = _walk_queries(
-            dk, dv, k, v, q_head, g_head, lse_row, dot_row, mask_head,
-            padding_row, full, part, cols, plane, q_len, kv_len, first, last,
-            scale_log2, p_drop, seed, stride_qm, stride_gm, stride_mm, stride_mn,
-            D, BLOCK_D, BLOCK_M, False, MASK, FLOATING, PADDING, DROPOUT, PRECISION,
+            (dk, dv), k, v, queries, grads, sides, full, part, cols, bounds, masks,
+            draw, scale_log2, D, BLOCK_D, BLOCK_M, False, MASK, FLOATING, PADDING,
+            DROPOUT, PRECISION,
         )  # fmt: skip
         dk, dv = _walk_queries(
-            dk, dv, k, v, q_head, g_head, lse_row, dot_row, mask_head,
-            padding_row, part, stop, cols, plane, q_len, kv_len, first, last,
-            scale_log2, p_drop, seed, stride_qm, stride_gm, stride_mm, stride_mn,
-            D, BLOCK_D, BLOCK_M, True, MASK, FLOATING, PADDING, DROPOUT, PRECISION,
+            (dk, dv), k, v, queries, grads, sides, part, stop, cols, bounds, masks,
+            draw, scale_log2, D, BLOCK_D, BLOCK_M, True, MASK, FLOATING, PADDING,
+            DROPOUT, PRECISION,
         )  # fmt: skip
     place = (kv_plane.to(tl.int64) * kv_len + n0) * D + at[:, None] * D + d[None, :]
     tl.store(dk_ptr + place, (dk * scale).to(dk_ptr.dtype.element_ty), mask=inside)
@@ -175,14 +181,16 @@ def _keys_kernel(
 
 @triton.jit
 def _walk_keys(
-    dq, q, g, lse, dot, k_head, v_head, mask_head, padding_row, start, stop,
-    rows, plane, q_len, kv_len, first, last, scale_log2, p_drop, seed,
-    stride_kn, stride_vn, stride_mm, stride_mn,
+    dq, q, g, sides, keys, values, start, stop, rows, bounds, masks, draw, scale_log2,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     EDGE: tl.constexpr, MASK: tl.constexpr, FLOATING: tl.constexpr,
     PADDING: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Add what keys start to stop give to one tile of queries."""
+    lse, dot = sides
+    k_head, stride_kn = keys
+    v_head, stride_vn = values
+    kv_len = bounds[1]
     for n0 in tl.range(start, stop, BLOCK_N):
         n0 = tl.multiple_of(n0, BLOCK_N)
         cols = n0 + tl.arange(0, BLOCK_N)
@@ -190,14 +198,14 @@ def _walk_keys(
         v = load_tile(v_head, n0, stride_vn, kv_len, D, BLOCK_D, BLOCK_N, EDGE)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
         s = hide(
-            s, rows[:, None], cols[None, :], q_len, kv_len, first, last, mask_head,
-            padding_row, stride_mm, stride_mn, EDGE, MASK, FLOATING, PADDING,
+            s, rows[:, None], cols[None, :], bounds, masks, EDGE, MASK, FLOATING,
+            PADDING,
         )  # fmt: skip
         p = tl.exp2(s - lse[:, None])
         dp = tl.dot(g, tl.trans(v), input_precision=PRECISION)
         if DROPOUT:
-            keep = kept(seed, plane, rows[:, None], cols[None, :], p_drop)
-            dp = tl.where(keep, dp * (1.0 / (1.0 - p_drop)), 0.0)
+            keep = kept(draw, rows[:, None], cols[None, :])
+            dp = tl.where(keep, dp * (1.0 / (1.0 - draw[2])), 0.0)
         ds = p * (dp - dot[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
     return dq
@@ -232,10 +240,12 @@ def _queries_kernel(
     lse = tl.load(lse_ptr + place + at, mask=rows < q_len, other=0.0)
     lse = tl.where(lse == float("-inf"), 0.0, lse) * LOG2E
     dot = tl.load(dot_ptr + place + at, mask=rows < q_len, other=0.0)
-    k_head = k_ptr + b * stride_kb + (h // group) * stride_kh
-    v_head = v_ptr + b * stride_vb + (h // group) * stride_vh
+    keys = (k_ptr + b * stride_kb + (h // group) * stride_kh, stride_kn)
+    values = (v_ptr + b * stride_vb + (h // group) * stride_vh, stride_vn)
     mask_head = mask_ptr + b * stride_mb + h * stride_mh
-    padding_row = padding_ptr + b * kv_len
+    masks = (mask_head, padding_ptr + b * kv_len, stride_mm, stride_mn)
+    bounds = (q_len, kv_len, first, last)
+    sides, draw = (lse, dot), (seed, plane, p_drop)
     dq = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
 
     start, full, part, stop = keys_seen(
@@ -243,22 +253,19 @@ def _queries_kernel(
     )
     if BOUNDED_LEFT:
         dq = _walk_keys(
-            dq, q, g, lse, dot, k_head, v_head, mask_head, padding_row, start, full,
-            rows, plane, q_len, kv_len, first, last, scale_log2, p_drop, seed,
-            stride_kn, stride_vn, stride_mm, stride_mn, D, BLOCK_D, BLOCK_N,
-            True, MASK, FLOATING, PADDING, DROPOUT, PRECISION,
+            dq, q, g, sides, keys, values, start, full, rows, bounds, masks, draw,
+            scale_log2, D, BLOCK_D, BLOCK_N, True, MASK, FLOATING, PADDING, DROPOUT,
+            PRECISION,
         )  # fmt: skip
     dq = _walk_keys(
-        dq, q, g, lse, dot, k_head, v_head, mask_head, padding_row, full, part,
-        rows, plane, q_len, kv_len, first, last, scale_log2, p_drop, seed,
-        stride_kn, stride_vn, stride_mm, stride_mn, D, BLOCK_D, BLOCK_N,
-        False, MASK, FLOATING, PADDING, DROPOUT, PRECISION,
+        dq, q, g, sides, keys, values, full, part, rows, bounds, masks, draw,
+        scale_log2, D, BLOCK_D, BLOCK_N, False, MASK, FLOATING, PADDING, DROPOUT,
+        PRECISION,
     )  # fmt: skip
     dq = _walk_keys(
-        dq, q, g, lse, dot, k_head, v_head, mask_head, padding_row, part, stop,
-        rows, plane, q_len, kv_len, first, last, scale_log2, p_drop, seed,
-        stride_kn, stride_vn, stride_mm, stride_mn, D, BLOCK_D, BLOCK_N,
-        True, MASK, FLOATING, PADDING, DROPOUT, PRECISION,
+        dq, q, g, sides, keys, values, part, stop, rows, bounds, masks, draw,
+        scale_log2, D, BLOCK_D, BLOCK_N, True, MASK, FLOATING, PADDING, DROPOUT,
+        PRECISION,
     )  # fmt: skip
     dq_at = dq_ptr + place * D + at[:, None] * D + d[None, :]
     tl.store(dq_at, (dq * scale).to(dq_ptr.dtype.element_ty), mask=inside)

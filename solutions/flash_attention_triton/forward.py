@@ -28,22 +28,28 @@ from solutions.flash_attention_triton.visible import LN2, LOG2E, hide, kept
 
 @triton.jit
 def _walk(
-    acc, denom, m, q, k_head, v_head, mask_head, padding_row, start, stop,
-    rows, plane, q_len, kv_len, first, last, scale_log2, p_drop, seed,
-    stride_kn, stride_vn, stride_mm, stride_mn,
+    state, q, keys, values, start, stop, rows, bounds, masks, draw, scale_log2,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
     EDGE: tl.constexpr, MASK: tl.constexpr, FLOATING: tl.constexpr,
     PADDING: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Take keys start to stop into the running sum; EDGE: not all are seen by all."""
+    """Take keys start to stop into the running sum; EDGE: not all are seen by all.
+
+    state: the sum, its denominator and the maximum; keys, values: a head of them, and
+    how far apart they lie; bounds and masks as ``hide`` has them, draw as ``kept``.
+    """
+    acc, denom, m = state
+    k_head, stride_kn = keys
+    v_head, stride_vn = values
+    kv_len = bounds[1]
     for n0 in tl.range(start, stop, BLOCK_N):
         n0 = tl.multiple_of(n0, BLOCK_N)
         cols = n0 + tl.arange(0, BLOCK_N)
         k = load_tile(k_head, n0, stride_kn, kv_len, D, BLOCK_D, BLOCK_N, EDGE, True)
         s = tl.dot(q, k, input_precision=PRECISION) * scale_log2
         s = hide(
-            s, rows[:, None], cols[None, :], q_len, kv_len, first, last, mask_head,
-            padding_row, stride_mm, stride_mn, EDGE, MASK, FLOATING, PADDING,
+            s, rows[:, None], cols[None, :], bounds, masks, EDGE, MASK, FLOATING,
+            PADDING,
         )  # fmt: skip
         m_new = tl.maximum(m, tl.max(s, 1))
         # Where nothing was seen yet, exp2(-inf - 0) is 0 and not NaN.
@@ -53,9 +59,7 @@ def _walk(
         denom = denom * alpha + tl.sum(p, 1)
         acc = acc * alpha[:, None]
         if DROPOUT:  # after the sum: the weights that are left are not renormalised
-            p = tl.where(
-                kept(seed, plane, rows[:, None], cols[None, :], p_drop), p, 0.0
-            )
+            p = tl.where(kept(draw, rows[:, None], cols[None, :]), p, 0.0)
         v = load_tile(v_head, n0, stride_vn, kv_len, D, BLOCK_D, BLOCK_N, EDGE)
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION)
         m = m_new
@@ -83,7 +87,10 @@ def _forward_kernel(
     k_head = k_ptr + b * stride_kb + (h // group) * stride_kh
     v_head = v_ptr + b * stride_vb + (h // group) * stride_vh
     mask_head = mask_ptr + b * stride_mb + h * stride_mh
-    padding_row = padding_ptr + b * kv_len
+    keys, values = (k_head, stride_kn), (v_head, stride_vn)
+    bounds = (q_len, kv_len, first, last)
+    masks = (mask_head, padding_ptr + b * kv_len, stride_mm, stride_mn)
+    draw = (seed, plane, p_drop)
 
     at, d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
     rows = m0 + at
@@ -98,22 +105,19 @@ def _forward_kernel(
     )
     if BOUNDED_LEFT:
         acc, denom, m = _walk(
-            acc, denom, m, q, k_head, v_head, mask_head, padding_row, start, full,
-            rows, plane, q_len, kv_len, first, last, scale_log2, p_drop, seed,
-            stride_kn, stride_vn, stride_mm, stride_mn, D, BLOCK_D, BLOCK_N,
-            True, MASK, FLOATING, PADDING, DROPOUT, PRECISION,
+            (acc, denom, m), q, keys, values, start, full, rows, bounds, masks, draw,
+            scale_log2, D, BLOCK_D, BLOCK_N, True, MASK, FLOATING, PADDING, DROPOUT,
+            PRECISION,
         )  # fmt: skip
     acc, denom, m = _walk(
-        acc, denom, m, q, k_head, v_head, mask_head, padding_row, full, part,
-        rows, plane, q_len, kv_len, first, last, scale_log2, p_drop, seed,
-        stride_kn, stride_vn, stride_mm, stride_mn, D, BLOCK_D, BLOCK_N,
-        False, MASK, FLOATING, PADDING, DROPOUT, PRECISION,
+        (acc, denom, m), q, keys, values, full, part, rows, bounds, masks, draw,
+        scale_log2, D, BLOCK_D, BLOCK_N, False, MASK, FLOATING, PADDING, DROPOUT,
+        PRECISION,
     )  # fmt: skip
     acc, denom, m = _walk(
-        acc, denom, m, q, k_head, v_head, mask_head, padding_row, part, stop,
-        rows, plane, q_len, kv_len, first, last, scale_log2, p_drop, seed,
-        stride_kn, stride_vn, stride_mm, stride_mn, D, BLOCK_D, BLOCK_N,
-        True, MASK, FLOATING, PADDING, DROPOUT, PRECISION,
+        (acc, denom, m), q, keys, values, part, stop, rows, bounds, masks, draw,
+        scale_log2, D, BLOCK_D, BLOCK_N, True, MASK, FLOATING, PADDING, DROPOUT,
+        PRECISION,
     )  # fmt: skip
 
     # A row that saw nothing has denom = 0 and acc = 0: its output is 0.

@@ -124,13 +124,16 @@ def _pin(x, nowhere):
 
 @gluon.jit
 def _step(
-    i, acc, p, m, denom, q, rows, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
-    turns, steps, kv_len, last, scale_log2, nowhere,
+    i, acc, p, m, denom, q, rows, shared,
     BLOCK_N: gl.constexpr, STAGES: gl.constexpr, EDGE: gl.constexpr,
     C: gl.constexpr, CONSUMERS: gl.constexpr, IN_TURN: gl.constexpr,
     S: gl.constexpr, OUT: gl.constexpr, P: gl.constexpr,
 ):  # fmt: skip
     """Overlap: logits of tile i, and tile i - 1's weights times its values."""
+    tiles, bars, numbers = shared
+    _, nowhere, _, k_tiles, v_tiles = tiles
+    _, k_full, k_empty, v_full, v_empty, turns = bars
+    _, _, _, _, steps, _, _, kv_len, last, scale_log2 = numbers
     stage, phase = i % STAGES, (i // STAGES) & 1
     before, before_phase = (i - 1) % STAGES, ((i - 1) // STAGES) & 1
     mbarrier.wait(k_full.index(stage), phase)
@@ -165,7 +168,7 @@ def _consume(
     """Own 64 queries: softmax(Q K^T) V over all tiles of keys."""
     tiles, bars, numbers = shared
     out_desc, lse_ptr, q_tiles, k_tiles, v_tiles = tiles
-    q_ready, k_full, k_empty, v_full, v_empty, turns = bars
+    q_ready, k_full, k_empty, v_full, _, turns = bars
     b, h, plane, m0, steps, whole, q_len, kv_len, last, scale_log2 = numbers
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
@@ -190,14 +193,12 @@ def _consume(
         mbarrier.arrive(turns.index(0), count=1)
     for i in range(1, steps - whole):
         acc, p, m, denom = _step(
-            i, acc, p, m, denom, q, rows, k_tiles, v_tiles, k_full, k_empty, v_full,
-            v_empty, turns, steps, kv_len, last, scale_log2, lse_ptr, BLOCK_N, STAGES,
+            i, acc, p, m, denom, q, rows, shared, BLOCK_N, STAGES,
             True, C, CONSUMERS, IN_TURN, S, OUT, P,
         )  # fmt: skip
     for i in range(steps - whole, steps):
         acc, p, m, denom = _step(
-            i, acc, p, m, denom, q, rows, k_tiles, v_tiles, k_full, k_empty, v_full,
-            v_empty, turns, steps, kv_len, last, scale_log2, lse_ptr, BLOCK_N, STAGES,
+            i, acc, p, m, denom, q, rows, shared, BLOCK_N, STAGES,
             False, C, CONSUMERS, IN_TURN, S, OUT, P,
         )  # fmt: skip
     stage, phase = (steps - 1) % STAGES, ((steps - 1) // STAGES) & 1

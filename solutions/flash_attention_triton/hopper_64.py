@@ -119,11 +119,14 @@ def _weigh(s, m, scale_log2):
 
 @gluon.jit
 def _step(
-    i, acc, p, m, sums, alpha, q, rows, k_tiles, v_tiles, full, empty,
-    steps, kv_len, last, scale_log2,
+    i, acc, p, m, sums, alpha, q, rows, shared,
     EDGE: gl.constexpr, S: gl.constexpr, OUT: gl.constexpr, P: gl.constexpr,
 ):  # fmt: skip
     """Overlap: logits of tile i, and tile i - 1's weights times its values."""
+    tiles, bars, numbers = shared
+    _, _, _, k_tiles, v_tiles = tiles
+    _, full, empty = bars
+    _, _, _, _, steps, _, kv_len, last, scale_log2 = numbers
     stage = i % STAGES
     mbarrier.wait(full.index(stage), (i // STAGES) & 1)
     k = k_tiles.index(stage).reshape([KEYS, HEAD_DIM])
@@ -187,13 +190,11 @@ def _consume(shared, BOUNDED: gl.constexpr, C: gl.constexpr):
     p = gl.convert_layout(weights.to(q.dtype), P)
     for i in range(start + 1, steps - whole):
         acc, p, m, sums, alpha = _step(
-            i, acc, p, m, sums, alpha, q, rows, k_tiles, v_tiles, full, empty,
-            steps, kv_len, last, scale_log2, True, S, OUT, P,
+            i, acc, p, m, sums, alpha, q, rows, shared, True, S, OUT, P,
         )  # fmt: skip
     for i in range(steps - whole, steps):
         acc, p, m, sums, alpha = _step(
-            i, acc, p, m, sums, alpha, q, rows, k_tiles, v_tiles, full, empty,
-            steps, kv_len, last, scale_log2, False, S, OUT, P,
+            i, acc, p, m, sums, alpha, q, rows, shared, False, S, OUT, P,
         )  # fmt: skip
     stage = steps % STAGES
     mbarrier.wait(full.index(stage), (steps // STAGES) & 1)

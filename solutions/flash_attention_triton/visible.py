@@ -29,15 +29,18 @@ def add_mask(
 
 @triton.jit
 def hide(
-    s, rows, cols, q_len, kv_len, first, last, mask_head, padding_row,
-    stride_mm, stride_mn, EDGE: tl.constexpr, MASK: tl.constexpr,
+    s, rows, cols, bounds, masks, EDGE: tl.constexpr, MASK: tl.constexpr,
     FLOATING: tl.constexpr, PADDING: tl.constexpr, TAIL: tl.constexpr = False,
 ):  # fmt: skip
     """Give logits of keys that a query does not see -inf, and add the mask's bias.
 
-    rows and cols broadcast to s, either way round. EDGE: the bounds may cut here;
-    TAIL: rows past the end count, and must not.
+    rows and cols broadcast to s, either way round. bounds: how many queries and keys
+    there are, and first and last as ``Options`` has them; masks: a head's mask, a
+    batch's padding, and the mask's strides. EDGE: the bounds may cut here; TAIL: rows
+    past the end count, and must not.
     """
+    q_len, kv_len, first, last = bounds
+    mask_head, padding_row, stride_mm, stride_mn = masks
     if EDGE:
         seen = (rows < q_len) & (cols < kv_len) if TAIL else cols < kv_len
         seen &= cols >= rows + first
@@ -54,12 +57,14 @@ def hide(
 
 
 @triton.jit
-def kept(seed, plane, rows, cols, p):
+def kept(draw, rows, cols):
     """Draw who is kept: a number of Philox at (row, column, batch * heads + head).
 
-    The number depends on the place alone, never on the tile: forward and backward
-    draw it in another order, with other tiles, and get the same.
+    draw: the seed, batch * heads + head, and the share that is dropped. The number
+    depends on the place alone, never on the tile: forward and backward draw it in
+    another order, with other tiles, and get the same.
     """
+    seed, plane, p = draw
     zero = rows * 0 + cols * 0
     bits, _, _, _ = tl.philox(
         seed, (rows + zero).to(tl.uint32), (cols + zero).to(tl.uint32),

@@ -160,7 +160,7 @@ MISTAKES = {  # a function of hopper_64, what it has, what it then has, what is 
     ),
     "a tile passed over and not given back": ("_consume", PASSED_OVER, "", "deadlock"),
     "an edge taken for a whole tile": (
-        "_consume", "scale_log2, True, S", "scale_log2, False, S", "values",
+        "_consume", "shared, True, S", "shared, False, S", "values",
     ),
     "its first tile placed by the program's steps": (
         "_consume", "(own - 1) * KEYS", "(steps - 1) * KEYS", "values",
