@@ -17,9 +17,11 @@ what traces it (``torch.compile``, ``torch.export``, ``torch.func``) and a gradi
     triton.py        launches of Triton's and Gluon's kernels
     operator.py      torch's side
     autocast.py      what torch.autocast asks for
+    arguments.py     what every launcher asks of a tensor
 """
 
 from kernelwright.cuda.watch import Varying
+from kernelwright.operators.arguments import check_tensor
 from kernelwright.operators.autocast import autocast
 from kernelwright.operators.calls import recorded
 from kernelwright.operators.operator import Operator, operator, traced
@@ -30,6 +32,7 @@ __all__ = [
     "Operator",
     "Varying",
     "autocast",
+    "check_tensor",
     "held",
     "mark_written",
     "operator",

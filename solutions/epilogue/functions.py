@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.operators import autocast, recorded
+from kernelwright.operators import autocast, check_tensor, recorded
 from solutions.epilogue.activations import Activation, named
 from solutions.epilogue.convolution import conv_operator
 from solutions.epilogue.mlp import gated_operator, mlp_operator
 from solutions.epilogue.product import linear_operator
 
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Pair = int | tuple[int, int]
 
 
@@ -266,13 +265,7 @@ def _check(function: str, **tensors: torch.Tensor | None) -> None:
     for name, t in tensors.items():
         if t is None:
             continue
-        if not isinstance(t, torch.Tensor) or t.dtype not in _DTYPES:
-            raise TypeError(
-                f"{function}: {name} is {getattr(t, 'dtype', type(t).__name__)}; "
-                "wanted a tensor of float16, bfloat16, float32 or float64."
-            )
-        if t.device.type not in ("cpu", "cuda"):
-            raise ValueError(f"{function}: {name} is on {t.device}; use .cpu().")
+        check_tensor(function, name, t)
         if t.dtype != x.dtype or t.device != x.device:
             raise ValueError(
                 f"{function}: {name} is {t.dtype} on {t.device}, x {x.dtype} on "

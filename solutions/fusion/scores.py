@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelwright.operators import held, operator, recorded
+from kernelwright.operators import check_tensor, held, operator, recorded
 from solutions.flash_attention_triton.tiles import block_of, load_tile
 from solutions.matmul import matmul
 from solutions.softmax import softmax
@@ -23,7 +23,6 @@ from solutions.softmax.launch import backward_into
 LOG2E = 1.4426950408889634
 MOST_DIM = 256
 _HALVES = (torch.float16, torch.bfloat16)
-_DTYPES = (*_HALVES, torch.float32, torch.float64)
 
 
 @recorded
@@ -241,13 +240,7 @@ def _stepping(t: torch.Tensor) -> torch.Tensor:
 def _check(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None) -> None:
     """Validate once, at the boundary: the kernel does not."""
     for name, x in (("q", q), ("k", k)):
-        if not isinstance(x, torch.Tensor) or x.dtype not in _DTYPES:
-            raise TypeError(
-                f"attention_score: {name} is {getattr(x, 'dtype', type(x).__name__)}; "
-                "wanted a tensor of float16, bfloat16, float32 or float64."
-            )
-        if x.device.type not in ("cpu", "cuda"):
-            raise ValueError(f"attention_score: {name} is on {x.device}; use .cpu().")
+        check_tensor("attention_score", name, x)
     if q.dtype != k.dtype or q.device != k.device:
         raise ValueError(
             f"attention_score: q is {q.dtype} on {q.device}, k {k.dtype} on "

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kernelwright.operators import operator, recorded
+from kernelwright.operators import check_tensor, operator, recorded
 from solutions.layernorm.launch import CTYPES, flag, forward_into, gradients_into, wide
 
 __all__ = ["layer_norm", "layer_norm_relu", "rms_norm"]
@@ -305,20 +305,7 @@ def _check(
     **parameters: torch.Tensor | None,
 ) -> None:
     """Validate once, at the boundary: kernels do not."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(
-            f"{function}: input is {type(x).__name__}; wanted a torch tensor: "
-            "torch.as_tensor(input)."
-        )
-    if x.dtype not in CTYPES:
-        raise TypeError(
-            f"{function}: input is {x.dtype}; wanted float16, bfloat16, float32 or "
-            "float64: input.float()."
-        )
-    if x.device.type not in ("cpu", "cuda"):
-        raise ValueError(
-            f"{function}: input is on {x.device}; move it with input.cpu()."
-        )
+    check_tensor(function, "input", x, CTYPES)
     if tuple(x.shape[-len(row) :]) != row:
         raise ValueError(
             f"{function}: input has shape {tuple(x.shape)} and normalized_shape is "

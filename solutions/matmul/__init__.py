@@ -38,7 +38,7 @@ from typing import Any, Literal
 import torch
 
 import kernelwright as kw
-from kernelwright.operators import operator, recorded
+from kernelwright.operators import check_tensor, operator, recorded
 
 __all__ = ["matmul"]
 
@@ -362,11 +362,7 @@ def _launch_rung(
 def _check(a: torch.Tensor, b: torch.Tensor, kernel: str) -> None:
     """Validate once, at the boundary: kernels do not."""
     for name, x in (("a", a), ("b", b)):
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(
-                f"matmul: {name} is {type(x).__name__}; wanted a torch tensor: "
-                "torch.as_tensor(x)."
-            )
+        check_tensor("matmul", name, x, None)
         if x.dtype in (torch.float16, torch.bfloat16):
             raise TypeError(
                 f"matmul: {name} is {x.dtype}; these sums are fp32 and fp64. For half "
@@ -378,10 +374,6 @@ def _check(a: torch.Tensor, b: torch.Tensor, kernel: str) -> None:
             )
         if x.dim() < 1:
             raise ValueError(f"matmul: {name} is a number; multiply with a * b.")
-        if x.device.type not in ("cpu", "cuda"):
-            raise ValueError(
-                f"matmul: {name} is on {x.device}; move it with {name}.cpu()."
-            )
         if max(x.shape[-2:]) > _MOST_SIDE:
             raise ValueError(
                 f"matmul: {name} has shape {tuple(x.shape)}; a side may have up to "

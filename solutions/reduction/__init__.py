@@ -49,7 +49,12 @@ from typing import Any
 import torch
 
 import kernelwright as kw
-from kernelwright.operators import operator, recorded, zeros_between_launches
+from kernelwright.operators import (
+    check_tensor,
+    operator,
+    recorded,
+    zeros_between_launches,
+)
 
 __all__ = ["mean_abs", "sum_all", "sum_squared"]
 
@@ -107,7 +112,7 @@ def sum_all(x: torch.Tensor) -> torch.Tensor:
 
     Cost: n * itemsize bytes, n - 1 FLOPs.
     """
-    _check("sum_all", x, {**_FLOATS, **_INTEGERS})
+    check_tensor("sum_all", "x", x, {**_FLOATS, **_INTEGERS})
     result: torch.Tensor = _sum(x, "Total", list(range(x.dim())), False)
     return result
 
@@ -166,7 +171,7 @@ def mean_abs(x: torch.Tensor, dim: Dim = None, keepdim: bool = False) -> torch.T
 def _along(
     function: str, operation: str, x: torch.Tensor, dim: Dim, keepdim: bool
 ) -> torch.Tensor:
-    _check(function, x, _FLOATS)
+    check_tensor(function, "x", x, _FLOATS)
     dims = list(_dimensions(function, x, dim))
     result: torch.Tensor = _sum(x, operation, dims, keepdim)
     return result
@@ -480,17 +485,3 @@ def _dimensions(function: str, x: torch.Tensor, dim: Dim) -> tuple[int, ...]:
     if len(set(found)) < len(found):
         raise RuntimeError(f"{function}: dim={dim} names a dimension twice.")
     return tuple(d for d in found if d < x.dim())
-
-
-def _check(function: str, x: torch.Tensor, dtypes: dict[torch.dtype, str]) -> None:
-    """Validate once, at the boundary: kernels do not."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(
-            f"{function}: x is {type(x).__name__}; wanted a torch tensor: "
-            "torch.as_tensor(x)."
-        )
-    if x.dtype not in dtypes:
-        listed = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        raise TypeError(f"{function}: x is {x.dtype}; wanted one of {listed}.")
-    if x.device.type not in ("cpu", "cuda"):
-        raise ValueError(f"{function}: x is on {x.device}; move it with x.cpu().")

@@ -37,7 +37,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.operators import operator, recorded
+from kernelwright.operators import check_tensor, operator, recorded
 from solutions.softmax.launch import backward_into, forward_into
 
 __all__ = ["softmax"]
@@ -140,19 +140,13 @@ def _three(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 def _check(x: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.dtype | None:
     """Validate once, at the boundary: kernels do not."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(
-            f"softmax: input is {type(x).__name__}; wanted a torch tensor: "
-            "torch.as_tensor(input)."
-        )
+    check_tensor("softmax", "input", x, None)
     if (dtype or x.dtype) not in _DTYPES:
         name = "input is" if dtype is None else "dtype is"
         raise TypeError(
             f"softmax: {name} {dtype or x.dtype}; wanted float16, bfloat16, float32 or "
             "float64: dtype=torch.float32."
         )
-    if x.device.type not in ("cpu", "cuda"):
-        raise ValueError(f"softmax: input is on {x.device}; move it with input.cpu().")
     dims = max(1, x.ndim)
     if not -dims <= dim < dims:
         raise IndexError(

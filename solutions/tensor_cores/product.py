@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 import kernelwright as kw
-from kernelwright.operators import operator, recorded
+from kernelwright.operators import check_tensor, operator, recorded
 from solutions.tensor_cores.tiles import (
     GROUP,
     SMALL,
@@ -194,11 +194,7 @@ def _machine(device: torch.device) -> tuple[int, int]:
 def _check(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype | None) -> None:
     """Validate once, at the boundary: kernels do not."""
     for name, x in (("a", a), ("b", b)):
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(
-                f"gemm: {name} is {type(x).__name__}; wanted a torch tensor: "
-                f"torch.as_tensor({name})."
-            )
+        check_tensor("gemm", name, x, None)
         if x.dtype not in _INPUTS:
             raise TypeError(
                 f"gemm: {name} is {x.dtype}; wanted torch.float16 or torch.bfloat16, "
@@ -210,8 +206,6 @@ def _check(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype | None) -> N
                 f"gemm: {name} has shape {tuple(x.shape)}; wanted at least two "
                 f"dimensions: {name}[None] makes a row of a vector."
             )
-        if x.device.type not in ("cpu", "cuda"):
-            raise ValueError(f"gemm: {name} is on {x.device}; move it with .cpu().")
         if max(x.shape[-2:]) > _MOST_SIDE:
             raise ValueError(
                 f"gemm: {name} is {tuple(x.shape)}; a side may have at most "

@@ -35,7 +35,13 @@ from typing import Literal
 import torch
 
 import kernelwright as kw
-from kernelwright.operators import mark_written, operator, recorded, traced
+from kernelwright.operators import (
+    check_tensor,
+    mark_written,
+    operator,
+    recorded,
+    traced,
+)
 
 __all__ = ["transpose"]
 
@@ -279,11 +285,7 @@ def _launch_rung(name: str, x: torch.Tensor, out: torch.Tensor) -> None:
 
 def _check(x: torch.Tensor) -> None:
     """Validate once, at the boundary: kernels do not."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(
-            f"transpose: x is {type(x).__name__}; wanted a torch tensor: "
-            "torch.as_tensor(x)."
-        )
+    check_tensor("transpose", "x", x, None)
     if x.element_size() not in _ELEMENTS:
         raise TypeError(
             f"transpose: x is {x.dtype}, elements of {x.element_size()} bytes; wanted "
@@ -295,8 +297,6 @@ def _check(x: torch.Tensor) -> None:
             f"transpose: x has shape {tuple(x.shape)}; wanted at least two "
             "dimensions: x[None] makes a row of a vector."
         )
-    if x.device.type not in ("cpu", "cuda"):
-        raise ValueError(f"transpose: x is on {x.device}; move it with x.cpu().")
 
 
 def _check_out(x: torch.Tensor, out: torch.Tensor) -> None:

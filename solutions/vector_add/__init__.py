@@ -34,7 +34,13 @@ from typing import Any, Literal
 import torch
 
 import kernelwright as kw
-from kernelwright.operators import mark_written, operator, recorded, traced
+from kernelwright.operators import (
+    check_tensor,
+    mark_written,
+    operator,
+    recorded,
+    traced,
+)
 
 __all__ = ["add_one", "saxpy", "vector_add"]
 
@@ -291,20 +297,7 @@ def _aligned(*tensors: torch.Tensor) -> bool:
 def _check(function: str, **tensors: torch.Tensor) -> None:
     """Validate once, at the boundary: kernels do not."""
     for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(
-                f"{function}: {name} is {type(tensor).__name__}; wanted a torch "
-                f"tensor: torch.as_tensor({name})."
-            )
-        if tensor.dtype not in _CTYPES:
-            raise TypeError(
-                f"{function}: {name} is {tensor.dtype}; wanted float16, bfloat16, "
-                f"float32 or float64: {name}.float()."
-            )
-        if tensor.device.type not in ("cpu", "cuda"):
-            raise ValueError(
-                f"{function}: {name} is on {tensor.device}; move it with {name}.cpu()."
-            )
+        check_tensor(function, name, tensor, _CTYPES)
     first, *others = tensors.items()
     for name, tensor in others:
         for what in ("shape", "dtype", "device"):
