@@ -30,6 +30,7 @@ from kernelwright.draw.shuffle import shuffle_steps
 from kernelwright.draw.steps import Steps
 from kernelwright.draw.tile import tile_layout
 from kernelwright.draw.timeline import explore_timeline
+from kernelwright.draw.warp_tile import warp_tile
 from kernelwright.draw.words import explore_words
 
 __all__ = [
@@ -69,4 +70,5 @@ __all__ = [
     "tile_layout",
     "tile_map",
     "tile_visits",
+    "warp_tile",
 ]

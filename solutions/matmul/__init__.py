@@ -14,7 +14,9 @@ product, 32-bit indices):
     coalesced.cu          columns along a warp: loads and stores side by side
     tiled.cu              32 x 32 tiles in shared memory
     register_blocked.cu   4 x 4 sums a thread
-    double_buffered.cu    8 x 8 sums, 16 bytes an instruction, tiles that take turns
+    wide.cu               the same, 16 bytes an instruction, a's tile turned
+    warp_tiles.cu         8 x 8 sums, lanes that ask for the same 16 bytes
+    double_buffered.cu    two pairs of tiles that take turns
 
 ``any_shape.cu`` is what ``matmul`` launches: the last rung for every layout, edge,
 batch and 64-bit address, in fp32 and fp64.
@@ -43,7 +45,14 @@ from kernelwright.operators import check_tensor, operator, recorded
 __all__ = ["matmul"]
 
 MatmulKernel = Literal[
-    "auto", "naive", "coalesced", "tiled", "register_blocked", "double_buffered"
+    "auto",
+    "naive",
+    "coalesced",
+    "tiled",
+    "register_blocked",
+    "wide",
+    "warp_tiles",
+    "double_buffered",
 ]
 
 _kernel = kw.cuda.kernels(Path(__file__).parent)
@@ -54,9 +63,12 @@ _RUNGS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
     "coalesced": ((8, 32), (32, 8)),
     "tiled": ((32, 32), (32, 32)),
     "register_blocked": ((64, 64), (16, 16)),
+    "wide": ((64, 64), (16, 16)),
+    "warp_tiles": ((128, 128), (256,)),
     "double_buffered": ((128, 128), (256,)),
 }
 _NAMES = {"double_buffered": "matmul_fast"}
+_IN_FOURS = ("wide", "warp_tiles", "double_buffered")
 _MOST_RUNG_ELEMENTS = 2**31 - 2**20
 _MOST_SIDE = 2**31 - 2**10
 _EMULATED = 2**24
@@ -143,8 +155,8 @@ def matmul(
         a: (..., m, k) or (k,); float32 or float64.
         b: (..., k, n) or (k,); a's dtype and device. Leading dimensions broadcast.
         kernel: ``auto``, or a rung of the chapter, which takes two float32 matrices
-            with fewer than 2^31 - 2^20 elements each; ``double_buffered`` wants n
-            and k to be multiples of 4.
+            with fewer than 2^31 - 2^20 elements each; from ``wide`` on, n and k are
+            multiples of 4.
 
     Returns:
         (..., m, n), without the dimension of an operand that is a vector.
@@ -346,10 +358,10 @@ def _launch_rung(
             f"and {tuple(b.shape)} of {a.dtype}. Leave kernel= away."
         )
     (m, n), k = out.shape, a.shape[1]
-    if name == "double_buffered" and (n % 4 or k % 4):
+    if name in _IN_FOURS and (n % 4 or k % 4):
         raise ValueError(
-            "matmul: kernel='double_buffered' moves four floats at a time, so n and k "
-            f"must be multiples of 4; got n = {n}, k = {k}. Leave kernel= away."
+            f"matmul: kernel={name!r} moves four floats at a time, so n and k must "
+            f"be multiples of 4; got n = {n}, k = {k}. Leave kernel= away."
         )
     (rows, columns), threads = _RUNGS[name]
     grid = kw.cdiv(n, columns), kw.cdiv(m, rows)

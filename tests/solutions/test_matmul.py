@@ -26,7 +26,10 @@ SHAPES = (
     (40, 44, 4),
 )
 PLANS = (*family._COPIED, *family._LOADED)
-RUNGS = ("naive", "coalesced", "tiled", "register_blocked", "double_buffered")
+RUNGS = (
+    *("naive", "coalesced", "tiled", "register_blocked"),
+    *("wide", "warp_tiles", "double_buffered"),
+)
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float32, device: str) -> torch.Tensor:

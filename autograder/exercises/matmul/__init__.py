@@ -8,6 +8,8 @@ from autograder.exercises.matmul.matmul_register_blocked import (
     MATMUL_REGISTER_BLOCKED,
 )
 from autograder.exercises.matmul.matmul_tiled import MATMUL_TILED
+from autograder.exercises.matmul.matmul_warp_tiles import MATMUL_WARP_TILES
+from autograder.exercises.matmul.matmul_wide import MATMUL_WIDE
 from autograder.exercises.matmul.missing_barrier import MISSING_BARRIER
 
 EXERCISES = chapter(
@@ -16,6 +18,8 @@ EXERCISES = chapter(
     MATMUL_COALESCED,
     MATMUL_TILED,
     MATMUL_REGISTER_BLOCKED,
+    MATMUL_WIDE,
+    MATMUL_WARP_TILES,
     MISSING_BARRIER,
     MATMUL_FAST,
 )

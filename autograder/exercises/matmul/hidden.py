@@ -31,5 +31,7 @@ HIDDEN = {
     "matmul_tiled": {"hidden": _shapes},
     "matmul_register_blocked": {"hidden": _shapes},
     "missing_barrier": {"hidden": _shapes},
+    "matmul_wide": {"hidden": _in_fours},
+    "matmul_warp_tiles": {"hidden": _in_fours},
     "matmul_fast": {"hidden": _in_fours},
 }

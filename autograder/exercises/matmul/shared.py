@@ -24,6 +24,7 @@ from autograder.exercise import (
     Outputs,
     Problem,
     Speed,
+    Structure,
     Tolerance,
 )
 
@@ -68,6 +69,26 @@ def in_fours(*cases: Case) -> tuple[Case, ...]:
         )
         for c in cases
     )
+
+
+# For the kernels whose blocks make 128 x 128 elements.
+FAST_CASES = in_fours(
+    shape_case(128, 256, 64),
+    shape_case(132, 260, 36),
+    *CASES[2:6],
+    shape_case(40, 132, 20, "special"),
+    # Three blocks down: a stride of 127 rows leaves the last one out.
+    shape_case(383, 8, 4),
+)
+
+WIDE_LOADS = Structure(
+    holds=("LDG.E.128", "LDS.128", "FFMA"),
+    lacks=("HMMA", "STL"),
+    message="The values are right, and the machine code does not do what this rung is "
+    "about: loads of 128 bits from global and from shared memory (LDG.E.128, "
+    "LDS.128), products in fp32 (FFMA, no HMMA) and no register spilled to memory "
+    "(STL).",
+)
 
 
 def tiles(across: int, down: int, *block: int) -> LaunchOf:

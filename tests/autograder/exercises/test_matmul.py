@@ -72,7 +72,9 @@ def test_shapes_are_awkward_and_fit_what_is_asked(exercise: Exercise) -> None:
     assert any(len(set(shape)) == 3 for shape in shapes)
     assert any(0 in shape for shape in shapes)
     in_fours = all(not (n % 4 or k % 4) for _, n, k in shapes)
-    assert in_fours == (exercise.id == "matmul_fast")
+    assert in_fours == (
+        exercise.id in ("matmul_wide", "matmul_warp_tiles", "matmul_fast")
+    )
     # The counts are asked of whole tiles, which come first.
     m, n, k = shapes[0]
     assert not (m % 64 or n % 32 or k % 16)
