@@ -144,11 +144,13 @@ def forwards(
         yield named("fa2", "FA2", lambda: sdpa(fa2, q, k, v, is_causal=causal))
         if causal:
             yield named(
-                "causal_rung", "causal.py", lambda: flash_triton_causal(q, k, v)
+                "causal_rung",
+                "`flash_triton_causal`",
+                lambda: flash_triton_causal(q, k, v),
             )
-            yield named("fast_rung", "fast.py", lambda: flash_fast(q, k, v))
+            yield named("fast_rung", "`flash_fast`", lambda: flash_fast(q, k, v))
         else:
-            yield named("tiled_rung", "tiled.py", lambda: flash_triton(q, k, v))
+            yield named("tiled_rung", "`flash_triton`", lambda: flash_triton(q, k, v))
         yield named(
             "triton", "forward, Triton",
             lambda: forward(q, k, v, causal=causal, kernel="triton"),
@@ -203,7 +205,7 @@ def backwards(
     out, lse = forward(q, k, v, causal=causal)
     if causal and d == 128:
         yield named(
-            "backward_rung", "training.py",
+            "backward_rung", "`flash_backward`",
             lambda: flash_backward(grad, q, k, v, out, lse),
         )  # fmt: skip
     yield named(
@@ -240,7 +242,9 @@ def decodes() -> Iterator[Candidate]:
 
     yield named("sdpa_decode", "SDPA, grouped heads", sdpa_decode)
     yield named(
-        "split_rung", "split.py, 4 pieces", lambda: decode_split_kv(q, k, v, lengths)
+        "split_rung",
+        "`decode_split_kv`, 4 pieces",
+        lambda: decode_split_kv(q, k, v, lengths),
     )
     for splits in (1, 2, 4, 8, 16, 32):
         label = f"decode_attention, pieces: {splits}"

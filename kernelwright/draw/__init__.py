@@ -5,7 +5,7 @@ Those that begin with ``explore`` trace the kernel again for each choice.
 
 from kernelwright.draw.access import access_map
 from kernelwright.draw.attention import memory_growth, tile_visits
-from kernelwright.draw.banks import bank_map, tile_map
+from kernelwright.draw.banks import bank_map, fours_map, tile_map
 from kernelwright.draw.bits import cancelled_bits
 from kernelwright.draw.blocking import explore_blocking
 from kernelwright.draw.chain import Chain, chain_of
@@ -55,6 +55,7 @@ __all__ = [
     "explore_tile",
     "explore_timeline",
     "explore_words",
+    "fours_map",
     "fragment_map",
     "fusion_flows",
     "im2col_tile",

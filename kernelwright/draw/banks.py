@@ -119,6 +119,26 @@ def tile_map(
     )
 
 
+def fours_map(*, swizzled: bool) -> Steps:
+    """Draw how 8 x 8 threads read columns of a 32 x 32 tile of groups of four floats.
+
+    In each step a lane reads one of four floats down a column, as chapter 2's last rung
+    does before it stores them together.
+
+    Args:
+        swizzled: whether row r keeps its group g at place g ^ (r / 4).
+    """
+
+    def place(row: int, column: int) -> int:
+        return 4 * (column // 4 ^ row // 4) + column % 4 if swizzled else column
+
+    def reads(lane: int, step: int) -> tuple[int, int]:
+        return 4 * (lane % 8) + step % 4, 4 * (step // 4) + lane // 8
+
+    caption = "Swizzled." if swizzled else "Rows as they are."
+    return tile_map(32, place, reads=reads, caption=caption)
+
+
 def _tile_frame(
     columns: int,
     place: Callable[[int, int], int],

@@ -249,7 +249,7 @@ def _squares(places: Sequence[tuple[int, int]]) -> str:
 
 def _name(tile: Tile, swizzle: Literal["xor"] | Swizzle | None) -> str:
     pitch = f"{tile.columns} + {tile.padding}" if tile.padding else str(tile.columns)
-    kind = {None: "", "xor": ", swizzled by column ^ row"}.get(
+    kind = {None: "", "xor": ", swizzled by an exclusive or"}.get(
         swizzle if swizzle == "xor" else None, ""
     )
     if callable(swizzle):

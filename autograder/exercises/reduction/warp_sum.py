@@ -41,7 +41,8 @@ WARP_SUM = Exercise(
         "0xffffffff, sum, offset);  then lane 0, threadIdx.x % 32 == 0, writes "
         "out[i / 32].",
     ),
-    onward="__shfl_xor_sync gives every lane the sum. Draw it with shuffle_steps.",
+    onward="Draw your tree with shuffle_steps, by __shfl_down_sync and by "
+    "__shfl_xor_sync: which lanes have the whole sum at the end?",
     counts=(
         *moves(),
         *shared(0, 0),

@@ -56,8 +56,8 @@ def test_captions_state_the_conclusion() -> None:
         "where 1 could do: elements of a column share banks."
     )
     assert tile_layout(32, 32, swizzle="xor").caption == (
-        "tile[32][32] of 4 bytes each, swizzled by column ^ row: a warp reads every "
-        "column in 1 wavefront, the best there is."
+        "tile[32][32] of 4 bytes each, swizzled by an exclusive or: a warp reads "
+        "every column in 1 wavefront, the best there is."
     )
 
 
