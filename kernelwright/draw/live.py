@@ -1,14 +1,11 @@
-"""Figures that trace a kernel again when the reader changes a parameter.
+"""Figures that trace a kernel for each choice of a parameter.
 
-In a notebook with ipywidgets the kernel runs at each change; elsewhere, and in the
-book's pages, which have no kernel behind them, all choices are traced beforehand.
+All choices are traced when the figure is shown, which takes a second: so it stands
+alone, in a notebook, a page that was made of one, and the book.
 """
 
 from __future__ import annotations
 
-import html
-import importlib.util
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -20,13 +17,9 @@ from kernelwright.cuda import Kernel, Module, compile
 from kernelwright.draw.banks import bank_map
 from kernelwright.draw.choices import Choices
 from kernelwright.draw.sectors import sector_map
-from kernelwright.draw.steps import STYLE, Frame, Steps
+from kernelwright.draw.steps import Frame, Steps
 from kernelwright.errors import ArgumentError
 from kernelwright.trace.report import TraceReport
-
-# Set where pages are made that will have no Python behind them.
-STATIC = "KERNELWRIGHT_STATIC"
-WIDGET_TYPE = "application/vnd.jupyter.widget-view+json"
 
 STRIDED_COPY = """
 __global__ void copy_strided(const float* x, float* out, int n, int stride) {
@@ -71,7 +64,7 @@ class Picture:
 
 @dataclass(repr=False)
 class Explorer:
-    """A figure with parameters: a widget where there is one, a slider elsewhere.
+    """A figure with parameters, each behind a slider.
 
     Args:
         parameters: the name of each, and the values that it can take.
@@ -83,7 +76,6 @@ class Explorer:
     draw: Callable[..., Picture]
     caption: str
     _pictures: dict[Choice, Picture] = field(default_factory=dict)
-    _widget: Any = None
 
     def picture(self, *choice: Any) -> Picture:
         """Return the figure of a choice, traced when it is first asked for."""
@@ -119,16 +111,6 @@ class Explorer:
             frames, "", width, height, slider, self.caption, **form, choices=named
         )
 
-    def widget(self) -> Any:
-        """Return the live form: controls, and the picture of the choice below them.
-
-        Raises:
-            ArgumentError: ipywidgets is not installed.
-        """
-        if self._widget is None:
-            self._widget = self._made()
-        return self._widget
-
     def __str__(self) -> str:
         lines = [
             f"{self._named(choice)}: {self.picture(*choice).words}"
@@ -140,60 +122,12 @@ class Explorer:
         names = ", ".join(self.parameters)
         return f"<Explorer of {names}: print it for its results>"
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        """Show the widget where one can live, else the figure."""
-        if not is_live():
-            return {"text/plain": str(self), "text/html": self.figure()._repr_html_()}
-        bundle: dict[str, Any] = self.widget()._repr_mimebundle_()
-        return {**bundle, "text/plain": repr(self)}
+    def _repr_html_(self) -> str:
+        return self.figure()._repr_html_()
 
     def _named(self, choice: Choice) -> str:
         named = zip(self.parameters, choice, strict=True)
         return ", ".join(f"{name} {_spelled(value)}" for name, value in named)
-
-    def _made(self) -> Any:
-        if importlib.util.find_spec("ipywidgets") is None:
-            raise ArgumentError(
-                "the live figure needs ipywidgets: pip install ipywidgets, or take "
-                "explorer.figure(), which needs nothing."
-            )
-        import ipywidgets
-
-        controls = [
-            ipywidgets.SelectionSlider(
-                options=[(_spelled(value), value) for value in values],
-                description=name,
-                continuous_update=False,
-            )
-            for name, values in self.parameters.items()
-        ]
-        shown = ipywidgets.HTML()
-
-        def show(_: object = None) -> None:
-            shown.value = self._page(tuple(control.value for control in controls))
-
-        for control in controls:
-            control.observe(show, names="value")
-        show()
-        return ipywidgets.VBox([ipywidgets.HBox(controls), shown])
-
-    def _page(self, choice: Choice) -> str:
-        """Return the picture as HTML without script: a widget would not run it."""
-        picture = self.picture(*choice)
-        words = html.escape(f"{self._named(choice)}: {picture.words}")
-        return (
-            f'<figure class="kw-steps"><style>{STYLE}</style>'
-            f'<div class="kw-control"><output aria-live="polite">{words}</output></div>'
-            f'<div class="kw-scroll" tabindex="0">{picture.drawn.svg()}</div>'
-            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
-        )
-
-
-def is_live() -> bool:
-    """Say whether a widget would have ipywidgets and a kernel to answer it."""
-    return not os.environ.get(STATIC) and (
-        importlib.util.find_spec("ipywidgets") is not None
-    )
 
 
 def explore_stride(

@@ -149,7 +149,7 @@ def execute(notebook: NotebookNode, path: Path, timeout: int) -> NotebookNode:
         resources={"metadata": {"path": str(path.parent)}},
     )
     # A page has no kernel behind it: a live figure draws all its choices at once.
-    settings = {"PYTHONPATH": _python_path(path), "KERNELWRIGHT_STATIC": "1"}
+    settings = {"PYTHONPATH": _python_path(path)}
     try:
         return client.execute(env={**os.environ, **settings})
     except CellExecutionError as error:
