@@ -12,18 +12,20 @@ from kernelwright.draw.chain import Chain, chain_of
 from kernelwright.draw.collectives import explore_ring, message_steps
 from kernelwright.draw.epilogue import epilogue_map
 from kernelwright.draw.flows import fusion_flows
-from kernelwright.draw.fragments import fragment_map
+from kernelwright.draw.fragments import accumulator_map, fragment_map
 from kernelwright.draw.im2col import im2col_tile
 from kernelwright.draw.lanes import lane_map
 from kernelwright.draw.launch import LaunchMap, launch_map
 from kernelwright.draw.live import Explorer, explore_stride, explore_tile
 from kernelwright.draw.look_back import look_back
 from kernelwright.draw.machine import MachineTour, machine_tour
+from kernelwright.draw.masks import corner_masks
 from kernelwright.draw.online_softmax import online_softmax
 from kernelwright.draw.pipeline import explore_pipeline
 from kernelwright.draw.positions import explore_positions
 from kernelwright.draw.quantized import explore_groups
 from kernelwright.draw.ragged import expert_tiles
+from kernelwright.draw.roles import role_timeline
 from kernelwright.draw.routing import explore_routing
 from kernelwright.draw.sectors import sector_map
 from kernelwright.draw.shuffle import shuffle_steps
@@ -40,9 +42,11 @@ __all__ = [
     "MachineTour",
     "Steps",
     "access_map",
+    "accumulator_map",
     "bank_map",
     "cancelled_bits",
     "chain_of",
+    "corner_masks",
     "epilogue_map",
     "expert_tiles",
     "explore_blocking",
@@ -66,6 +70,7 @@ __all__ = [
     "memory_growth",
     "message_steps",
     "online_softmax",
+    "role_timeline",
     "sector_map",
     "shuffle_steps",
     "tile_layout",

@@ -23,6 +23,8 @@ def tile_visits(
     buffer: str = "k",
     queries: int = 64,
     keys: int = 16,
+    *,
+    backward: bool = False,
 ) -> Steps:
     """Draw in which order each block of an attention kernel visits the keys' tiles.
 
@@ -34,6 +36,8 @@ def tile_visits(
         buffer: the parameter that holds the keys.
         queries: of a block, for the labels.
         keys: of a tile, likewise.
+        backward: whether a block owns keys and visits the queries' tiles; ``queries``
+            and ``keys`` then count those that it owns and those of a tile.
 
     Returns:
         A figure whose steps are the tiles that the blocks visit at the same time.
@@ -54,15 +58,16 @@ def tile_visits(
             for block, order in enumerate(visits)
             if step < len(order)
         )
-        frames.append(Frame(drawn, _words(step, visits, queries, keys)))
+        frames.append(Frame(drawn, _words(step, visits, queries, keys, backward)))
     return Steps(
         frames,
-        _grid(blocks, tiles, queries, keys),
+        _grid(blocks, tiles, queries, keys, "query" if backward else "key"),
         width,
         height,
         "Step",
-        "Queries downwards, keys to the right; a cell is a tile that a block takes "
-        "from memory, and its number when. Empty cells are never brought.",
+        f"{'Keys' if backward else 'Queries'} downwards, "
+        f"{'queries' if backward else 'keys'} to the right; a cell is a tile that a "
+        "block takes from memory, and its number when. Empty cells are never brought.",
         overview=True,
     )
 
@@ -91,9 +96,16 @@ def _visited(
     return order
 
 
-def _words(step: int, visits: Sequence[Sequence[int]], queries: int, keys: int) -> str:
+def _words(
+    step: int,
+    visits: Sequence[Sequence[int]],
+    queries: int,
+    keys: int,
+    backward: bool,
+) -> str:
+    own, other = ("keys", "queries") if backward else ("queries", "keys")
     busy = [
-        f"queries {b * queries}–{(b + 1) * queries - 1} take keys "
+        f"{own} {b * queries}–{(b + 1) * queries - 1} take {other} "
         f"{order[step] * keys}–{(order[step] + 1) * keys - 1}"
         for b, order in enumerate(visits)
         if step < len(order)
@@ -112,8 +124,9 @@ def _cell(block: int, tile: int, label: str, colour: int) -> str:
     ) + palette.text(x + _CELL / 2, y + 20, label)  # fmt: skip
 
 
-def _grid(blocks: int, tiles: int, queries: int, keys: int) -> str:
-    parts = [palette.text(8, 24, "key tiles, in order of memory", class_="kw-head")]
+def _grid(blocks: int, tiles: int, queries: int, keys: int, of: str) -> str:
+    head = f"{of} tiles, in order of memory"
+    parts = [palette.text(8, 24, head, class_="kw-head")]
     for tile in range(0, tiles, 4):
         x = _LEFT + tile * _CELL + _CELL / 2
         parts.append(palette.text(x, _TOP - 10, str(tile * keys), class_="kw-tick"))

@@ -200,3 +200,51 @@ def _said(
     ]
     said = f"lane {lane} = 4 * {lane // 4} + {lane % 4} holds {held}"
     return f"{said}; it named {' and '.join(named)}" if named else said
+
+
+def accumulator_map() -> Steps:
+    """Draw that two accumulators of scores are, lane by lane, one operand of weights.
+
+    On the left the scores of 16 queries with 16 keys, as two ``mma.sync`` leave them;
+    on the right the operand A of the product with values. A cell bears the number of
+    the lane that holds the element. The slider chooses a lane: what becomes one
+    register of the operand has one colour.
+    """
+    holds = [
+        [
+            (lane // 4 + 8 * (e % 2)) * 16 + 8 * (e // 2) + lane % 4 * 2 + h
+            for e in range(4)
+            for h in range(2)
+        ]
+        for lane in range(LANES)
+    ]
+    right = _LEFT + 16 * _CELL + 2 * _GAP
+    parts = (
+        Part("scores, two accumulators", 16, 16, holds, 2, _LEFT, _TOP),
+        Part("weights, operand A", 16, 16, holds, 2, right, _TOP),
+    )
+    middle = _LEFT + 8 * _CELL - 1
+    cut = (
+        f'<path d="M{middle} {_TOP - 4}v{16 * _CELL + 6}" fill="none" '
+        f'stroke="{palette.INK}" stroke-width="2"/>'
+    )
+    frames = [Frame("", "all lanes: the two layouts are the same")]
+    for lane in range(LANES):
+        g, t = divmod(lane, 4)
+        frames.append(
+            Frame(
+                _drawn(lane, parts, {}),
+                f"lane {lane}: scores of rows {g} and {g + 8}, keys {2 * t} and "
+                f"{2 * t + 1} of either accumulator; packed in pairs they are a[0] to "
+                "a[3]",
+            )
+        )
+    return Steps(
+        frames,
+        "".join(_base(part) for part in parts) + cut,
+        right + 16 * _CELL + 6,
+        _TOP + 16 * _CELL + 6,
+        "Lane",
+        "What a lane holds after the first product is what it must hold before the "
+        "second: no number changes its lane.",
+    )
