@@ -111,7 +111,8 @@ def _write_chapter(source: Edition, path: Path, target: Path) -> None:
 def without_answers(text: str, path: Path) -> str:
     """Return a chapter without its solutions and the cells that need them.
 
-    A line says where a cell stood, since the text around it speaks of what it shows.
+    A line says where a cell stood, since the text around it speaks of what it shows. A
+    sentence that led to it, with a colon, ends there.
     """
     text = _SOLUTION.sub("", text)
 
@@ -121,4 +122,6 @@ def without_answers(text: str, path: Path) -> str:
         (cell,) = parse_chapter(front + match.group(0), path).cells
         return _LEFT_OUT_HERE if "needs-solutions" in cell.tags else match.group(0)
 
-    return _CODE_CELL.sub(keep, text)
+    return _CODE_CELL.sub(keep, text).replace(
+        f":\n\n{_LEFT_OUT_HERE}", f".\n\n{_LEFT_OUT_HERE}"
+    )

@@ -27,6 +27,9 @@ def test_a_chapter_loses_its_solutions_and_what_needs_them(tmp_path: Path) -> No
     assert "{solution}" not in text and "once plus once" not in text
     assert "import solutions" not in text
     assert text.count("Left out of this edition: a cell") == 1
+    cell = "```{code-cell}\n:tags: [needs-solutions]\nimport solutions\n```\n"
+    led = without_answers(f"The kernel is this:\n\n{cell}", path)
+    assert led.startswith("The kernel is this.\n\n*Left out")
     assert "check(twice)" in text and ":::{hints} twice" in text
 
 
