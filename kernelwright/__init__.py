@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 from kernelwright import cpp, cuda, operators
+from kernelwright.compare import compare
 from kernelwright.device import Device, device
 from kernelwright.errors import (
     ArgumentError,
@@ -71,6 +72,7 @@ __all__ = [
     "TraceProblem",
     "bench",
     "cdiv",
+    "compare",
     "cpp",
     "cuda",
     "device",

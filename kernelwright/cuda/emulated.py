@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kernelwright import imitated
 from kernelwright.cuda.backends import Dim3
 from kernelwright.cuda.diagnostics import compile_error
 from kernelwright.cuda.signature import Signature
@@ -39,6 +40,7 @@ class EmulatedProgram:
     @staticmethod
     def _told(launch: Callable[..., str], *arguments: Any) -> None:
         """Launch, and print what the kernel printed."""
+        imitated.note()
         try:
             printed = launch(*arguments)
         except KernelFault as fault:

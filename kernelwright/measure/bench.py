@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from kernelwright.imitated import imitates
 from kernelwright.measure.clocks import Call, Clock, DeviceClock, MonotonicClock
 from kernelwright.measure.cores import cache_bytes, cpu_name, memory_available
 from kernelwright.measure.fresh import CACHES, Rotation, rotate, tensors_in
@@ -28,6 +29,19 @@ _BATCH = 64
 _CPU_COPIES_BYTES = 512 * 1024**2
 
 
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """Keep Python's garbage collector out of the samples."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_quiet_collector()
 def bench(
     fn: Callable[..., object],
     *args: Any,
@@ -43,7 +57,8 @@ def bench(
     The tensors among the arguments are copied until all copies together pass four
     last-level caches, and the calls rotate through the copies. On a GPU the time is
     the device's own, between two events with the launch queue kept full; elsewhere
-    a monotonic clock is read.
+    a monotonic clock is read. What the emulator or Triton's interpreter runs is run
+    once and not timed: it says nothing of a GPU's time.
 
     Args:
         fn: what to time: a function, or ``kernel[grid, block]``.
@@ -56,7 +71,8 @@ def bench(
         label: a name to print before the numbers.
 
     Returns:
-        Median, confidence interval and samples of the time of one call.
+        Median, confidence interval and samples of the time of one call; no samples
+        where there is nothing to time.
 
     Raises:
         ValueError: ``samples`` or ``seconds`` is not positive.
@@ -64,14 +80,15 @@ def bench(
     if (samples is not None and samples < 1) or not seconds > 0:
         raise ValueError(f"samples={samples}, seconds={seconds}: both must be positive")
     place = _place(args, device)
+    if place.type == "cpu" and imitates(fn, *args):
+        return Timing.not_measured(_name(place), label)
     rotation = _rotation(args, place)
     clock = _clock(place, rotation)
     notes: list[str] = []
     calls: list[Call] = [partial(fn, *turn) for turn in rotation.turns]
-    with _quiet_collector():
-        each_ms = _warm_up(clock, calls, min(0.1, seconds / 3))
-        group, count = plan(each_ms, seconds, samples, grouped=not _scrubbed(clock))
-        found = _take(clock, calls, group, count)
+    each_ms = _warm_up(clock, calls, min(0.1, seconds / 3))
+    group, count = plan(each_ms, seconds, samples, grouped=not _scrubbed(clock))
+    found = _take(clock, calls, group, count)
     if isinstance(clock, DeviceClock) and clock.starved:
         notes.append(
             "the calls wait for the device or launch slower than it works: "
@@ -203,15 +220,3 @@ def _l2_bytes(place: torch.device) -> int:
 def _name(place: torch.device) -> str:
     """Name what runs the calls."""
     return torch.cuda.get_device_name(place) if place.type == "cuda" else cpu_name()
-
-
-@contextmanager
-def _quiet_collector() -> Iterator[None]:
-    """Keep Python's garbage collector out of the samples."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

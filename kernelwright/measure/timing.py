@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -82,6 +83,12 @@ class Timing:
             label,
         )
 
+    @classmethod
+    def not_measured(cls, device: str, label: str) -> Timing:
+        """Stand for the time of what only imitates a GPU."""
+        nan = math.nan
+        return cls(nan, nan, nan, (), 0.0, "none", device, label=label)
+
     @property
     def n(self) -> int:
         """How many samples were taken."""
@@ -102,6 +109,9 @@ class Timing:
         return self.flops / self.median_ms / 1e9
 
     def __repr__(self) -> str:
+        head = f"{self.label}: " if self.label else ""
+        if not self.samples:
+            return f"{head}not measured: the emulator has no GPU's clock"
         size, unit = time_unit(self.median_ms)
         low, high = four_digits(self.low_ms / size), four_digits(self.high_ms / size)
         parts = [
@@ -113,7 +123,6 @@ class Timing:
             rates.append(show_rate(self.bytes_moved / self.median_ms * 1e3, "B"))
         if self.flops is not None:
             rates.append(show_rate(self.flops / self.median_ms * 1e3, "FLOP"))
-        head = f"{self.label}: " if self.label else ""
         tail = "".join(f"\n  note: {note}" for note in self.notes)
         place = " on the CPU" if self.clock == "monotonic clock" else ""
         return head + ", ".join([" ".join(parts), *rates]) + place + tail

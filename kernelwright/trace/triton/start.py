@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FunctionType
 from typing import Any
 
+from kernelwright import imitated
 from kernelwright.trace.triton import libdevice
 from kernelwright.trace.triton.after_import import after_import
 
@@ -38,6 +39,7 @@ def start_interpreter() -> None:
         for name, method in interpreted().items():
             setattr(jit.JITFunction, name, method)
     after_import("triton.runtime.autotuner", _tune_nothing)
+    after_import("triton.runtime.interpreter", _note_launches)
     for name in libdevice.MODULES:
         after_import(name, _interpret)
 
@@ -50,6 +52,16 @@ def _interprets() -> bool:
 def _tune_nothing(autotuner: Any) -> None:
     if _interprets():
         autotuner.Autotuner.run = untimed(autotuner.Autotuner.run)
+
+
+def _note_launches(interpreter: Any) -> None:
+    launch = interpreter.GridExecutor.__call__
+
+    def noted(self: Any, *arguments: Any, **named: Any) -> Any:
+        imitated.note()
+        return launch(self, *arguments, **named)
+
+    interpreter.GridExecutor.__call__ = noted
 
 
 def _interpret(module: Any) -> None:

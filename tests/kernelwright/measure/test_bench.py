@@ -9,6 +9,7 @@ import time
 import pytest
 import torch
 
+import kernelwright as kw
 from kernelwright.measure import Timing, bench, copy_bandwidth, matmul_rate
 from kernelwright.measure.bench import plan
 from kernelwright.measure.clocks import MonotonicClock
@@ -120,3 +121,32 @@ def test_ceilings_of_this_cpu_are_plausible():
     assert copy.gbps is not None and 0.5 < copy.gbps < 2000
     assert matmul.tflops is not None and 0.001 < matmul.tflops < 100
     assert copy.bytes_moved == 2 * copy.footprint // (2 * copy.copies)
+
+
+def test_what_only_imitates_a_gpu_is_run_once_and_not_timed():
+    kernel = kw.cuda.compile(
+        "__global__ void more(float* x) { x[threadIdx.x] += 1.0f; }",
+        backend="emulator",
+    )["more"]
+    x = torch.zeros(8)
+    timing = bench(kernel[1, 8], x, bytes_moved=64, label="more")
+    assert repr(timing) == "more: not measured: the emulator has no GPU's clock"
+    assert x.tolist() == [1.0] * 8
+    assert timing.n == 0
+
+
+@pytest.mark.skipif(kw.cuda.backend() == "gpu", reason="Triton compiles here")
+def test_nor_is_what_tritons_interpreter_runs():
+    triton = pytest.importorskip("triton")
+
+    @triton.jit
+    def copy(x_ptr, out_ptr):
+        rows = triton.language.arange(0, 4)
+        triton.language.store(out_ptr + rows, triton.language.load(x_ptr + rows))
+
+    def copied(x):
+        out = torch.empty_like(x)
+        copy[(1,)](x, out)
+        return out
+
+    assert "not measured" in repr(bench(copied, torch.ones(4)))
