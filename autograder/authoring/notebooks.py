@@ -137,7 +137,7 @@ def _as_json(
             made["attachments"] = setting.attachments
         return made
     if cell.exercise is None:
-        return _plain_code(cell, edition)
+        return _plain_code(cell)
     exercise = _declared(cell, chapter.path, edition)
     source = cell.source
     if edition.solved:
@@ -151,10 +151,8 @@ def _as_json(
     return made
 
 
-def _plain_code(cell: Cell, edition: Edition) -> dict[str, Any]:
+def _plain_code(cell: Cell) -> dict[str, Any]:
     tags = list(cell.tags)
-    if "needs-answer" in tags and not edition.solved:
-        tags.append("nbval-skip")
     checked = re.match(r"check\(\"?(\w+)\"?\)", cell.source)
     named = f"check-{checked.group(1)}" if checked else ""
     made = _code(named, cell.source, tags)

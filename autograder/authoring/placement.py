@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from autograder.authoring.chapters import Chapter, ChapterError
 from autograder.exercise import Exercise
 from autograder.regions import cell_heading
+from autograder.submission.ipynb import needs_in
 
 _BOX = re.compile(r"^(?::{3,}|`{3,})\{exercise\}[ \t]*(\w+)", re.M)
 
@@ -20,7 +21,8 @@ def refuse_misplaced(chapter: Chapter, exercises: Mapping[str, Exercise]) -> Non
         exercises: those of the course, by id.
 
     Raises:
-        ChapterError: an exercise has no box, or no cell below it, or the cell no tag.
+        ChapterError: an exercise has no box, or no cell below it, or the cell no tag;
+            or a cell needs an exercise whose cell is not above it.
     """
     boxes: dict[str, int] = {}
     for cell in chapter.cells:
@@ -54,3 +56,17 @@ def refuse_misplaced(chapter: Chapter, exercises: Mapping[str, Exercise]) -> Non
             f":tags: [exercise]\n{heading}```\n\n```{{code-cell}} ipython3\n"
             f'check("{name}")\n```'
         )
+    _refuse_early(chapter)
+
+
+def _refuse_early(chapter: Chapter) -> None:
+    """Refuse a cell that stands above an exercise that it needs."""
+    above: set[str | None] = set()
+    for cell in chapter.cells:
+        above.add(cell.exercise)
+        for name in needs_in(cell.source) if cell.kind == "code" else ():
+            if name not in above:
+                raise ChapterError(
+                    f"{chapter.path}:{cell.line}: the cell needs {name}, of which no "
+                    "cell stands above it. Move it below that exercise, or mend the id"
+                )

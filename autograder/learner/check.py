@@ -21,6 +21,7 @@ from autograder.exercises import all_exercises
 from autograder.judge.judge import Judge
 from autograder.judge.trial import Deadlines
 from autograder.languages import SYNTAX
+from autograder.learner import needs
 from autograder.learner.recorder import recorder
 from autograder.learner.show import CheckResult, Hint, Notice
 from autograder.submission.ipynb import exercise_in
@@ -212,4 +213,5 @@ __all__ = ["Answer", "check", "find_exercise", "hint"]
 
 atexit.register(_close)
 if _in_notebook():
+    needs.listen()
     threading.Thread(target=_prestart, name="kernelwright-check", daemon=True).start()

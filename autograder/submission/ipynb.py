@@ -19,6 +19,7 @@ LARGEST_FILE = 128 << 20
 LARGEST_CELL = 1 << 20
 
 _COMMENT = re.compile(r"^\s*(?:#|//)\s*exercise:\s*([A-Za-z_]\w*)\s*$")
+_NEEDS = re.compile(r"#\s*needs:\s*(\w+(?:\s*,\s*\w+)*)\s*$")
 _ID = re.compile(r"^ex-(\w+)$")
 
 
@@ -94,6 +95,12 @@ def exercise_in(source: str) -> str | None:
         if found:
             return found.group(1)
     return None
+
+
+def needs_in(source: str) -> tuple[str, ...]:
+    """Return the exercises that a cell's first line says it needs."""
+    found = _NEEDS.match(source.lstrip().partition("\n")[0])
+    return tuple(re.findall(r"\w+", found[1])) if found else ()
 
 
 def _load(path: Path) -> dict[str, Any]:

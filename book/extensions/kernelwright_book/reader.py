@@ -94,10 +94,7 @@ def _untouched(chapter: Chapter) -> NotebookNode:
         if cell.kind == "markdown":
             notebook.cells.append(new_markdown_cell(cell.source, id=name))
             continue
-        tags = list(cell.tags)
-        if "needs-answer" in tags:
-            tags.append("skip-execution")
-        metadata = {"tags": tags}
+        metadata = {"tags": list(cell.tags)}
         notebook.cells.append(new_code_cell(cell.source, id=name, metadata=metadata))
     return notebook
 

@@ -102,7 +102,7 @@ See [setting up](../book/setup.md) and [the next](02_next.md).
 ```
 
 ```{code-cell} ipython3
-:tags: [needs-answer]
+# needs: half
 half(torch.ones(2))
 ```
 

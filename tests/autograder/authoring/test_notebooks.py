@@ -85,18 +85,6 @@ def test_the_solved_notebook_differs_by_its_answers_alone(
     assert "out[i] = 2.0f * x[i];" in source(solved, "ex-twice")
 
 
-def test_a_cell_that_needs_the_answer_is_skipped_untouched_only(
-    course: tuple[Edition, Path], tmp_path: Path
-) -> None:
-    def tags(notebook: Notebook) -> list[str]:
-        found = [c for c in notebook["cells"] if "half(torch" in "".join(c["source"])]
-        return list(found[0]["metadata"]["tags"])
-
-    assert "nbval-skip" in tags(load(course[1].with_suffix(".ipynb")))
-    solved = load(write_solved(course[1], course[0], tmp_path / "solved"))
-    assert "nbval-skip" not in tags(solved)
-
-
 def test_ids_stay_when_another_section_grows(course: tuple[Edition, Path]) -> None:
     edition, chapter = course
     text = chapter.read_text()

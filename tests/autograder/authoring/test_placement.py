@@ -25,6 +25,10 @@ CELL = "```{code-cell} ipython3\n:tags: [exercise]\n# exercise: half\n```\n\n"
             CHAPTER.replace(CELL, CELL.replace(":tags: [exercise]\n", "")),
             r"the cell of half wants :tags: \[exercise\]",
         ),
+        (
+            CHAPTER.replace("# needs: half", "# needs: twice, third"),
+            r"md:\d+: the cell needs third, of which no cell stands above it",
+        ),
     ],
 )
 def test_what_is_forgotten_is_said(text: str, says: str, tmp_path: Path) -> None:
