@@ -11,6 +11,7 @@ import json
 import re
 import stat
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ LARGEST_FILE = 128 << 20
 LARGEST_CELL = 1 << 20
 
 _COMMENT = re.compile(r"^\s*(?:#|//)\s*exercise:\s*([A-Za-z_]\w*)\s*$")
-_NEEDS = re.compile(r"#\s*needs:\s*(\w+(?:\s*,\s*\w+)*)\s*$")
+_NEEDS = re.compile(r"#\s*needs:\s*\w+(\s*,\s*\w+)*\s*$")
 _ID = re.compile(r"^ex-(\w+)$")
 
 
@@ -98,9 +99,10 @@ def exercise_in(source: str) -> str | None:
 
 
 def needs_in(source: str) -> tuple[str, ...]:
-    """Return the exercises that a cell's first line says it needs."""
-    found = _NEEDS.match(source.lstrip().partition("\n")[0])
-    return tuple(re.findall(r"\w+", found[1])) if found else ()
+    """Return the exercises that the lines at the head of a cell say it needs."""
+    head = takewhile(_NEEDS.match, source.strip().splitlines())
+    listed = (line.partition(":")[2] for line in head)
+    return tuple(name for names in listed for name in re.findall(r"\w+", names))
 
 
 def _load(path: Path) -> dict[str, Any]:

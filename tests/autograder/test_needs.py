@@ -55,6 +55,7 @@ def test_a_kernel_in_cuda_is_told_from_its_stub(record: Recorder) -> None:
     [
         ("# needs: a, b\nx", ("a", "b")),
         ("\n#needs:a\nx", ("a",)),
+        ("# needs: a\n# needs: b\nx\n# needs: c", ("a", "b")),
         ("# needs: a and b\nx", ()),
         ("x = 1  # needs: a", ()),
         ("", ()),
