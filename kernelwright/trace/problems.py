@@ -118,7 +118,7 @@ def _problem(
         if did == "copies":
             did = "copies into"
         if len(ranks) > 1:
-            mend = order_of_ranks(row, races.source)
+            mend = order_of_ranks(row)
         elif other_block == block and {before, did} == {"reads", "copies into"}:
             mend = _COPY_AND_READ
         elif other_block == block:

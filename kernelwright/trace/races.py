@@ -209,13 +209,8 @@ def _encloses(before: str) -> bool:
     return depth == least
 
 
-def order_of_ranks(row: Any, source: Sequence[str]) -> str:
-    """Say how accesses of two ranks that race can be put in order.
-
-    Args:
-        row: the race.
-        source: the text's lines: what stands there need not be asked for.
-    """
+def order_of_ranks(row: Any) -> str:
+    """Say how accesses of two ranks that race can be put in order."""
     fence = int(row["narrow"])
     if _did(row) == {"updates"}:
         return (
@@ -233,15 +228,10 @@ def order_of_ranks(row: Any, source: Sequence[str]) -> str:
             "between ranks a fence is __threadfence_system(), and an atomic one whose "
             "name ends in _system: the others reach this rank's GPU only"
         )
-    if "__threadfence_system(" in mask("\n".join(source)):
-        return (
-            "ranks run as they like, and the fence and the flag are one thread's: a "
-            "__syncthreads() before them makes sure that the whole block has written, "
-            "one behind the look at the flag that nobody reads before. Where both "
-            "stand, check whose element the index names"
-        )
     return (
         "ranks run as they like: the one that writes calls __threadfence_system() and "
-        "then sets a flag by an atomic of _system; the other one looks at the flag by "
-        "such an atomic until it is set, and touches this only then"
+        "then sets a flag by an atomic of _system, behind a __syncthreads() where a "
+        "whole block wrote; the other one looks at the flag by such an atomic until "
+        "it is set, and touches this only then, behind a __syncthreads() where one "
+        "thread looked for all. Where these stand, check whose element is meant"
     )
