@@ -118,7 +118,7 @@ def return_trouble(
         if got_dtype != dtype_name(output.dtype):
             return (
                 f"{exercise.name} returned {name} as {got_dtype}; wanted "
-                f"{dtype_name(output.dtype)}. Make it with the inputs' dtype."
+                f"{dtype_name(output.dtype)}."
             )
         got_shape = item.get("shape")
         if got_shape != list(output.shape):

@@ -24,7 +24,8 @@ def model_case(
     """Return a case of one shape, named as the learner reads it."""
     sizes = {"rows": rows, "columns": columns, "group_size": group_size}
     words = f"{rows} x {columns} and its transpose, groups of {group_size}"
-    return Case(words + ", groups of zeros" * (regime == "zeros"), sizes, regime)
+    of = {"zeros": ", groups of zeros", "16 bits": ", in bfloat16"}.get(regime, "")
+    return Case(words + of, sizes, regime)
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:
@@ -33,6 +34,8 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     second = torch.randn(columns, rows, generator=generator)
     if case.regime == "zeros":
         first[0, :size], second[-1, -size:] = 0.0, 0.0
+    if case.regime == "16 bits":
+        first, second = first.bfloat16(), second.bfloat16()
     outputs = {}
     for name, matrix in (("first", first), ("second", second)):
         tall, wide = matrix.shape
@@ -76,7 +79,7 @@ COMPRESS_MODEL = Exercise(
     requirements=(
         "`state` maps names to tensors. Compressed are those of two dimensions whose "
         "name begins with `layers.`; every other name keeps its tensor, the same "
-        "object.",
+        "object. `state` and its tensors stay as they are.",
         "Scales are computed and codes made in fp32, and the scales then stored as "
         "fp16. The columns are a multiple of the group size, which is even.",
         "A group of zeros has scale 0 and codes 8.",
@@ -90,6 +93,7 @@ COMPRESS_MODEL = Exercise(
         model_case(16, 24, 8),
         model_case(12, 36, 4, "zeros"),
         model_case(64, 128, 32),
+        model_case(8, 16, 4, "16 bits"),
         model_case(2, 6, 2),
     ),
     # What is stored is whole numbers, and fp16 rounded from one fp32 number.

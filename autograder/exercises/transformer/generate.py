@@ -22,7 +22,7 @@ from autograder.exercise import (
     Value,
 )
 from autograder.exercises.transformer.wide import PRELUDE, normal
-from autograder.worker.adapters.decoding import COUNT, CountingModel
+from autograder.worker.adapters.decoding import CALLS, COUNT, CountingModel
 
 D, VOCABULARY = 8, 50
 
@@ -30,7 +30,10 @@ D, VOCABULARY = 8, 50
 def prompt_case(length: int, new: int, regime: str = "greedy") -> Case:
     """Return a case of one length, named as the learner reads it."""
     of = {"greedy": "greedy", "drawn": "temperature 2.5", "cool": "temperature 0.4"}
-    words = of | {"ended": "greedy, with an end"}
+    words = of | {
+        "ended": "greedy, with an end",
+        "again": "greedy, with an end that the prompt has, too",
+    }
     name = f"{new} tokens after {length}, {words[regime]}"
     return Case(name, {"length": length, "new": new}, regime)
 
@@ -38,12 +41,13 @@ def prompt_case(length: int, new: int, regime: str = "greedy") -> Case:
 def _problem(case: Case, generator: torch.Generator) -> Problem:
     length, new = case.sizes["length"], case.sizes["new"]
     uniform = torch.rand(new, VOCABULARY, generator=generator, dtype=torch.float64)
+    prompt = torch.randint(VOCABULARY, (length,), generator=generator)
     temperature = {"drawn": 2.5, "cool": 0.4}.get(case.regime, 0.0)
     given: dict[str, Value | None] = {
         "embedding": normal(generator, VOCABULARY, D, scale=1.0),
         "joined": normal(generator, 3, D, D, scale=1.2),
         "head": normal(generator, VOCABULARY, D, scale=1.5),
-        "prompt": torch.randint(VOCABULARY, (length,), generator=generator),
+        "prompt": prompt,
         "noise": -(-uniform.log()).log(),
         "temperature": temperature,
         "end": -1,
@@ -51,6 +55,8 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     if case.regime == "ended":
         tokens = _tokens(given)  # type: ignore[arg-type]
         given["end"] = int(tokens[new // 2])
+    if case.regime == "again":
+        given["end"] = int(prompt[length // 2])
     return Problem(given, {"tokens": Output((new,), torch.int64)})
 
 
@@ -111,11 +117,13 @@ GENERATE = Exercise(
         prompt_case(7, 16, "ended"),
         prompt_case(3, 24, "cool"),
         prompt_case(1, 9),
+        prompt_case(6, 9, "again"),
         prompt_case(40, 1, "drawn"),
     ),
     tolerance=Tolerance(factor=0.0),
     counts=(
         Count(COUNT, ideal=_FIRST.sizes["length"] + _FIRST.sizes["new"] - 1, times=1.0),
+        Count(CALLS, ideal=_FIRST.sizes["new"], times=1.0),
     ),
     hints=(
         "Two phases: the first call takes the whole prompt, each further one the token "

@@ -32,7 +32,7 @@ def _steps(generator: torch.Generator) -> Iterator[Case]:
 
 
 def _models(generator: torch.Generator) -> Iterator[Case]:
-    for regime in ("distinct", "zeros"):
+    for regime in ("distinct", "zeros", "16 bits"):
         size = 2 * drawn(generator, 1, 8)
         rows, columns = size * drawn(generator, 1, 5), size * drawn(generator, 2, 6)
         yield model_case(rows, columns, size, regime)

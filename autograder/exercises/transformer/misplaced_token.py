@@ -96,6 +96,7 @@ MISPLACED_TOKEN = Exercise(
         "+ i, so its diagonal lies start further right: tril(start).",
     ),
     onward="Which test of three lines, run before any training, finds both?",
-    prelude=PRELUDE,
+    prelude=PRELUDE
+    + "from autograder.worker.adapters.decoding import adapt_cached as __adapt__\n",
     shares={"correct": 1.0, "counts": 0.0, "speed": 0.0},
 )

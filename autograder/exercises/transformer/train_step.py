@@ -93,7 +93,7 @@ TRAIN_STEP = Exercise(
         "at a text's end.",
         "The loss is the mean cross entropy, in nats, over the targets that count.",
         "The gradient of both matrices together is scaled down to norm 1 where its "
-        "norm is greater.",
+        "norm is greater: by the norm itself (torch's `clip_grad_norm_` adds 1e-6).",
         "AdamW with betas 0.9 and 0.95, eps 1e-8, both moments corrected for their "
         "start (`step` counts from 1), and a weight decay of 0.1, decoupled.",
         "Returned are the loss (a tensor without dimensions or gradient), weights, m "
@@ -122,6 +122,7 @@ TRAIN_STEP = Exercise(
     onward="Train with these lines for 300 steps on a page of text. What does the loss "
     "do with `step` held at 1?",
     repeats=("tokens", "m", "v"),
-    prelude=PRELUDE,
+    prelude=PRELUDE
+    + "from autograder.worker.adapters.training import adapt_update as __adapt__\n",
     shares={"correct": 1.0, "counts": 0.0, "speed": 0.0},
 )

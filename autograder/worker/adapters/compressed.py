@@ -9,6 +9,7 @@ import torch
 from autograder.worker.entry import WrongReturn
 
 _SHARED = "layers.1.joined.weight"
+_OUTSIDE = "embedding.weight", "layers_in.weight", "head.layers.weight"
 
 
 def adapt_compress(
@@ -27,25 +28,33 @@ def adapt_compress(
         "layers.0.out.weight": second,
         # One tensor under two names, as where layers are shared.
         _SHARED: first,
-        "head.weight": embedding,
+        "layers.1.out.weight": second.flip(0),
+        # In none of the layers.
+        "layers_in.weight": embedding,
+        "head.layers.weight": embedding,
     }
+    given = dict(state)
     before = {name: tensor.clone() for name, tensor in state.items()}
-    small = answer(dict(state), group_size)
+    small = answer(given, group_size)
     if not isinstance(small, dict) or set(small) != set(state):
         names = ", ".join(sorted(small)) if isinstance(small, dict) else small
         raise WrongReturn(
             f"compress_model returned {names}; wanted a dict of the names it was given."
         )
-    for name in ("embedding.weight", "layers.0.norm.weight", "head.weight"):
+    for name in (*_OUTSIDE, "layers.0.norm.weight"):
         if small[name] is not state[name]:
             raise WrongReturn(
                 f"{name} came back as something else; wanted the tensor itself: "
-                "embedding, head and norms stay as they are, without a copy."
+                "embedding, head and norms stay as they are, without a copy; layers' "
+                "names begin with `layers.`."
             )
     for name, tensor in before.items():
-        if not torch.equal(tensor, state[name]):
-            raise WrongReturn(f"{name} was changed; wanted the model left as it was.")
-    for name in ("layers.0.joined.weight", "layers.0.out.weight", _SHARED):
+        if given.get(name) is not state[name] or not torch.equal(tensor, state[name]):
+            raise WrongReturn(
+                f"{name} was changed in what the caller gave; wanted the model left as "
+                "it was, and a dict of its own."
+            )
+    for name in state.keys() - {*_OUTSIDE, "layers.0.norm.weight"}:
         pair = small[name]
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
             raise WrongReturn(
@@ -56,6 +65,13 @@ def adapt_compress(
             f"{_SHARED} is layers.0.joined.weight, one tensor under two names, and was "
             "packed twice: that is memory for nothing. Keep what was packed by "
             "tensor.data_ptr()."
+        )
+    pairs = zip(small["layers.0.out.weight"], small["layers.1.out.weight"], strict=True)
+    if not all(torch.equal(one.flip(0), other) for one, other in pairs):
+        raise WrongReturn(
+            "layers.1.out.weight has the rows of layers.0.out.weight in reverse order, "
+            "and its packed rows or scales are not the other's in reverse order: each "
+            "matrix is packed from its own numbers."
         )
     made = (*small["layers.0.joined.weight"], *small["layers.0.out.weight"])
     return tuple(made)

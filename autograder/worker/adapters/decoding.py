@@ -9,7 +9,7 @@ import torch
 from autograder.worker.calls import counted_by_adapter
 from autograder.worker.entry import WrongReturn
 
-COUNT = "positions computed"
+COUNT, CALLS = "positions computed", "calls of model"
 
 
 class Cache:
@@ -34,7 +34,7 @@ class CountingModel:
         self, embedding: torch.Tensor, joined: torch.Tensor, head: torch.Tensor
     ) -> None:
         self.embedding, self.joined, self.head = embedding, joined, head
-        self.computed = 0
+        self.computed = self.calls = 0
 
     def new_cache(self, max_len: int) -> Cache:
         """Return an empty cache for so many tokens."""
@@ -63,6 +63,7 @@ class CountingModel:
                 f"room for {room}: positions 0 to {room - 1}."
             )
         self.computed += len(tokens)
+        self.calls += 1
         x = self.embedding[tokens]
         angle = positions[:, None] / torch.arange(1, x.shape[1] // 2 + 1).to(x)
         q, k, v = (x @ weight.T for weight in self.joined)
@@ -92,7 +93,43 @@ def adapt_generate(
     model = CountingModel(embedding, joined, head)
     made = answer(model, prompt, noise, temperature, end)
     counted_by_adapter[COUNT] = model.computed
+    counted_by_adapter[CALLS] = model.calls
     return made  # type: ignore[no-any-return]  # what it is, the worker asks
+
+
+def adapt_cached(
+    answer: Any,
+    joined: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    start: int,
+) -> Any:
+    """Call an answer with caches in which NaN lies behind the new tokens.
+
+    Raises:
+        WrongReturn: it read what lies there.
+    """
+    end = start + len(joined)
+    kept = keys.clone(), values.clone()
+    for cache in (keys, values):
+        cache[end:] = torch.nan
+    found = answer(joined, keys, values, start)
+    if [getattr(one, "shape", 0) for one in found] != [
+        joined[:, 0].shape,
+        keys.shape,
+        keys.shape,
+    ]:
+        return found  # the worker says so
+    for cache, before in zip(found[1:], kept, strict=True):
+        behind = cache[end:]
+        behind.copy_(torch.where(behind.isnan(), before[end:], behind))
+    if found[0].isnan().any() and answer(joined, *kept, start)[0].isfinite().all():
+        raise WrongReturn(
+            "what lies in the caches behind the new tokens was read: NaN stood there, "
+            "and reached `out`, since 0 times NaN is NaN. Take keys[:end] and "
+            "values[:end]."
+        )
+    return found
 
 
 def _turned(x: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:

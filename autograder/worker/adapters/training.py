@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from autograder.worker.adapters.unchanged import adapt_unchanged
 from autograder.worker.entry import WrongReturn
+from kernelwright.torch_mode import QuickMode
+
+_ELEMENTWISE = ("add", "exp", "mul", "sigmoid", "silu", "sub", "sum")
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -26,6 +30,18 @@ def adapt_product(
     numbers = sum(one.numel() for one in kept)
     told = torch.full((min(1, x.numel()),), numbers, device=x.device)
     return made[0].detach(), *made[1:], told
+
+
+def adapt_update(train_step: Any, *given: Any) -> Any:
+    """Call one step of training, of which nothing but its results may remain."""
+    found = adapt_unchanged(train_step, *given)
+    loss = found[0] if isinstance(found, tuple | list) and found else None
+    if isinstance(loss, torch.Tensor) and loss.requires_grad:
+        raise WrongReturn(
+            "the loss requires a gradient, and holds all that it was made of in memory "
+            "for as long as someone keeps it; wanted loss.detach()."
+        )
+    return found
 
 
 def adapt_layer(moe_layer: Any, *arguments: torch.Tensor) -> Tensors:
@@ -46,9 +62,16 @@ def adapt_layer(moe_layer: Any, *arguments: torch.Tensor) -> Tensors:
 
     names["grouped_gemm"] = counted
     try:
-        made, kept = _step(moe_layer, "moe_layer", "MoELayer.apply", given, grad)
+        with _InHalves() as between:
+            made, kept = _step(moe_layer, "moe_layer", "MoELayer.apply", given, grad)
     finally:
         names["grouped_gemm"] = product
+    if between.rounded:
+        raise WrongReturn(
+            f"{between.rounded} was computed in fp16, which rounds in the middle; "
+            "wanted all that lies between two products in fp32: .float() of what a "
+            "product gives, .half() of what the next one takes."
+        )
     for what, value in getattr(made[0].grad_fn, "__dict__", {}).items():
         if isinstance(value, torch.Tensor):
             raise WrongReturn(
@@ -77,6 +100,27 @@ def adapt_layer(moe_layer: Any, *arguments: torch.Tensor) -> Tensors:
             "kept; wanted 4 products. The last one's result is not needed again."
         )
     return made[0].detach(), *made[1:]
+
+
+class _InHalves(QuickMode):
+    """Note what is multiplied, added up or put through a function in fp16."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.rounded = ""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = str(func).split(".")[1].rstrip("_")
+        if name in _ELEMENTWISE and getattr(found, "dtype", None) == torch.half:
+            self.rounded = self.rounded or name
+        return found
 
 
 def _step(
