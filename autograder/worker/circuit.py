@@ -111,7 +111,7 @@ class _Port:
         name: the port's.
         port: the signal, or the stream.
         pace: of a stream, the cycles in which the outside is ready for its next item;
-            behind its end, every one.
+            behind its end, every one. 2 is ready once an item was seen to be offered.
         items: what it is given, or what was taken from it.
         wanted: how many are to pass.
         latency: of an output that is no stream, by how many cycles it is late.
@@ -125,6 +125,7 @@ class _Port:
     latency: int = 0
     passed: int = 0
     offered: bool = False
+    began: int = -1
 
     @property
     def is_stream(self) -> bool:
@@ -149,13 +150,14 @@ class _Port:
     def open(self, ctx: Any, cycle: int) -> None:
         """Say of an output whether an item is taken in this cycle."""
         if self.is_stream:
-            ctx.set(self.port.ready, self._ready(cycle))
+            polite = cycle < len(self.pace) and self.pace[cycle] == 2
+            ctx.set(self.port.ready, self.offered if polite else self._ready(cycle))
 
     def given(self, ctx: Any, cycle: int) -> None:
         """Note whether an input's item passes at the end of this cycle."""
         if self.offered and ctx.get(self.port.ready):
             self.offered = False
-            self.passed += 1
+            self._count(cycle)
 
     def take(self, ctx: Any, cycle: int) -> None:
         """Take an output's item, if one passes at the end of this cycle."""
@@ -166,11 +168,17 @@ class _Port:
                 return
             item = ctx.get(self.port)
         elif ctx.get(self.port.valid) and ctx.get(self.port.ready):
-            item = ctx.get(self.port.payload)
+            item, self.offered = ctx.get(self.port.payload), False
         else:
+            self.offered = bool(ctx.get(self.port.valid))
             return
         self.items.append(flat(item))
+        self._count(cycle)
+
+    def _count(self, cycle: int) -> None:
         self.passed += 1
+        if self.began < 0:
+            self.began = cycle
 
     def _ready(self, cycle: int) -> bool:
         return cycle >= len(self.pace) or bool(self.pace[cycle])
@@ -288,7 +296,26 @@ def _simulate(
     for out in outputs:
         if out.passed < out.wanted:
             raise Told(Trouble("timeout", _silence(out, inputs, most)))
+    _hold_to_latency(component, inputs, outputs)
     return cycle
+
+
+def _hold_to_latency(component: Any, inputs: list[_Port], outputs: list[_Port]) -> None:
+    """Ask of a stream whose component has a latency that its first item has it.
+
+    Raises:
+        WrongReturn: it has another.
+    """
+    says = getattr(component, "latency", None)
+    if says is None or len(inputs) != 1 or any(p.pace for p in (*inputs, *outputs)):
+        return
+    for out in outputs:
+        took = out.began - inputs[0].began
+        if out.is_stream and out.wanted and took != says:
+            raise WrongReturn(
+                f"the component's latency is {says}, and its first item comes {took} "
+                "cycles after it was taken: who counts on latency would be wrong."
+            )
 
 
 def _silence(out: _Port, inputs: list[_Port], most: int) -> str:
@@ -301,4 +328,11 @@ def _silence(out: _Port, inputs: list[_Port], most: int) -> str:
     ]
     if not taken:
         return f"{words}: it gives one a cycle, {out.latency} cycles late."
-    return f"{words}, and {', '.join(taken)}. Which valid or ready stays low?"
+    told = f"{words}, and {', '.join(taken)}."
+    if all(each.passed == each.wanted for each in inputs if each.is_stream):
+        return (
+            f"{told} What was taken and not given is lost, or never leaves: which "
+            "register takes the next item while its own still waits, and is "
+            f"{out.name}'s valid up while an item stands there?"
+        )
+    return f"{told} Which valid or ready stays low?"

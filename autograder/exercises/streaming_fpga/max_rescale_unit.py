@@ -106,7 +106,7 @@ MAX_RESCALE_UNIT = Exercise(
         "whole part of its distance (31 places leave nothing).",
         "One score a cycle, 4 or 5 cycles later where nobody pauses (say so in "
         "`latency`): reading the table takes one of them. Nothing is lost or doubled "
-        "where the outside waits.",
+        "where the outside waits, also if it is ready only once it has seen valid.",
     ),
     problem=_problem,
     reference=_reference,
@@ -116,6 +116,7 @@ MAX_RESCALE_UNIT = Exercise(
         stream_case("blocked", n=33, bits=18, each=11),
         stream_case("starved", n=33, bits=20, each=64),
         stream_case("pauses", n=12, bits=16, each=1),
+        stream_case("polite", n=12, bits=20, each=5),
         stream_case(n=1, bits=20, each=1),
     ),
     tolerance=bounded(_bound),

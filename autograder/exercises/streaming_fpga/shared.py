@@ -19,6 +19,7 @@ _REGIMES = {
     "pauses": "pauses on both sides",
     "blocked": "the outside rarely takes",
     "starved": "the outside rarely gives",
+    "polite": "the outside is ready only once it has seen valid",
 }
 # How often the outside gives and takes, in percent of cycles.
 _OFTEN = {"flowing": (100, 100), "pauses": (50, 50), "blocked": (100, 20),
@@ -37,6 +38,8 @@ def pauses(
     """Draw in which cycles the outside has an item for each input, and room."""
     if case.regime == "flowing":
         return {}
+    if case.regime == "polite":
+        return {"out.ready": torch.full((3 * cycles,), 2, dtype=torch.int32)}
     gives, takes = _OFTEN[case.regime]
     drawn = torch.randint(0, 100, (len(inputs) + 1, cycles), generator=generator)
     made = {f"{name}.valid": drawn[i] < gives for i, name in enumerate(inputs)}
