@@ -20,6 +20,7 @@ RANGES = {
     "negative": "no value above zero",
     "zeros": "some groups of zeros",
     "halves": "zero points halfway between two codes",
+    "ties": "values halfway between two codes",
     "far": "some groups near 1e-12, others near 1e12",
 }
 
@@ -49,6 +50,11 @@ def draw_weight(case: Case, generator: torch.Generator) -> torch.Tensor:
         weight[:, ::size] = -1.5
         weight[:, 1::size] = 13.5
         return (weight - group % 2) * torch.exp2(group % 5 - 2.0)
+    if case.regime == "ties":
+        # From -3 to 12 steps: an odd zero, to which nothing is added before rounding.
+        weight = torch.randint(-3, 12, (rows, columns), generator=generator) + 0.5
+        weight[:, ::size], weight[:, 1::size] = -3.0, 12.0
+        return weight * torch.exp2(group % 5 - 2.0)
     # Ranges differ along rows and columns, and lie about zero in many ways.
     weight += torch.randn(rows, 1, generator=generator)
     weight *= torch.exp(torch.randn(columns, generator=generator)[group])

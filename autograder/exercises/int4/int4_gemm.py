@@ -164,8 +164,10 @@ INT4_GEMM = Exercise(
             lacks=("LDL", "STL"),
             arch="sm_80",
             message="The values are right. Wanted were the tensor cores (HMMA) for the "
-            "products, and the sums in registers, not in local memory (LDL, STL): put "
-            "#pragma unroll before each loop over sums, so that all indices are known.",
+            "products, and all that a thread keeps in registers, not in local memory "
+            "(LDL, STL). An array's indices must be known to the compiler, so put "
+            "#pragma unroll before each loop over sums; and a thread may keep no more "
+            "than there are registers for.",
         ),
     ),
     speed=Speed(

@@ -1,9 +1,9 @@
 """Round a matrix to four bits: a scale and a zero for each group of columns.
 
 **Tolerance.** Codes and zeros are whole numbers and must be equal; the inputs stay
-clear of ties (``groups.py``). A scale is a difference and a quotient, each rounded
-once: eps in all. Who multiplies by 1/15 rounds once more. A factor of 2 has room for
-both.
+clear of ties, or are exact in them (``groups.py``). A scale is a difference and a
+quotient, each rounded once: eps in all. Who multiplies by 1/15 rounds once more. A
+factor of 2 has room for both.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ QUANTIZE_GROUPS = Exercise(
         groups_case(6, 64, 16, "negative"),
         groups_case(4, 96, 32, "zeros"),
         groups_case(3, 80, 16, "halves"),
+        groups_case(3, 80, 16, "ties"),
         groups_case(5, 192, 32, "far"),
         groups_case(8, 8, 8),
         groups_case(3, 10, 128),

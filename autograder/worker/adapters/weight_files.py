@@ -103,8 +103,9 @@ def _check_refusal(answer: Answer, path: str, what: str) -> None:
     except ValueError as error:
         if path not in str(error):
             raise WrongReturn(
-                f"{what} is refused without its name: {str(error)[:200]!r}. Put the "
-                "path into the message."
+                f"{what} is refused without its name: {str(error)[:200]!r}. Wanted: "
+                "the header and the sizes in it are held to the file's length before "
+                "they are used, and the path stands in the message."
             ) from error
         return
     except Exception as error:
