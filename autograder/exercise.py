@@ -136,8 +136,10 @@ class Count:
             (``kernelwright.emulator.operations``).
             Of a circuit ``cycles``, and of its description ``multipliers`` and
             ``register bits`` (without those of a memory's ports); of ranks, by the one
-            that does most, ``sent bytes`` and ``messages``; of a function that prints
-            CUDA C++, how often that calls a function: ``calls of tanhf in the text``.
+            that does most, ``sent bytes``, ``messages``, how many ``receivers`` these
+            have, and ``messages at once``, sends or receives, whichever are fewer; of
+            a function that prints CUDA C++, how often that calls a function: ``calls
+            of tanhf in the text``.
         space: ``global`` or ``shared``; none of what is not of a memory.
         op: ``load`` or ``store``; an asynchronous copy is a load from global memory.
         ideal: the least that the work needs; ``None`` derives it from the sizes of the

@@ -20,7 +20,7 @@ from autograder.worker.operations import told
 from autograder.worker.tensors import DTYPES, from_bytes, to_bytes
 from autograder.worker.troubles import Told, Trouble
 from autograder.worker.wire import Header
-from kernelwright.ranks.messages import Messages
+from kernelwright.ranks.messages import Message, Messages
 
 
 class Ranks(Entry):
@@ -65,7 +65,11 @@ class Ranks(Entry):
                     (m.bytes for m in messages.sent), sum(messages.shares)
                 ),
                 "messages": len(messages.sent) + len(messages.shares),
-                "messages at once": messages.most_at_once,
+                "receivers": len({m.peer for m in messages.sent}),
+                "messages at once": min(
+                    _at_once([m for m in messages.record if m.sends is sends])
+                    for sends in (True, False)
+                ),
             }
             return words, [to_bytes(tensor) for tensor in tensors]
 
@@ -79,6 +83,17 @@ class Ranks(Entry):
             for name in said[0][0]["sent"]
         }
         return Made(made, {"operations": sorted(ran), "counted": most}, described)
+
+
+def _at_once(messages: list[Message]) -> int:
+    """Return how many of them were under way at the moment when most were."""
+    return max(
+        (
+            sum(one.began <= begun.began < one.ended for one in messages)
+            for begun in messages
+        ),
+        default=0,
+    )
 
 
 def _own_arguments(rank: int, given: Given, header: Header) -> list[Any]:

@@ -21,7 +21,7 @@ __global__ void one_shot_all_reduce(const float* x, float* out,
     int peer = threadIdx.x;
     if (peer < ranks) {
         atomicExch_system(&signs[peer][rank], call);
-        while (atomicAdd_system(&signs[rank][peer], 0) != call) {
+        while (atomicAdd_system(&signs[rank][peer], 0) < call) {
         }
     }
     // And no number is read before its sign was seen.

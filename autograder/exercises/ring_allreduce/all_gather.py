@@ -76,6 +76,7 @@ ALL_GATHER = Exercise(
     counts=(
         Count("sent bytes", ideal=3 * 4 * 9, times=1),
         Count("messages", ideal=3, times=1),
+        Count("receivers", ideal=1, times=1),
     ),
     prelude=PRELUDE,
 )

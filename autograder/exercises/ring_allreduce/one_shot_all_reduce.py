@@ -83,7 +83,8 @@ ONE_SHOT_ALL_REDUCE = Exercise(
         "`signs[r][s]` is set to `call` by rank s once its row is in `boxes[r]`. "
         "Before that it holds the number of an earlier call, which is smaller. Signs "
         "are set and looked at by atomics of system scope, with "
-        "`__threadfence_system()` on both sides.",
+        "`__threadfence_system()` on both sides. Wait while a sign is smaller than "
+        "`call`: a rank may be a call ahead.",
         "`out[i]` is the sum over ranks in their order, 0 first: all ranks get the "
         "same bits.",
         "Each rank reads its `x` once and its own box once, 32 neighbours at a time.",
@@ -107,15 +108,15 @@ ONE_SHOT_ALL_REDUCE = Exercise(
         "Before it __threadfence_system() and __syncthreads(), by all threads; and "
         "both again behind it.",
         "Tell: atomicExch_system(&signs[p][rank], call). Wait: while "
-        "(atomicAdd_system(&signs[rank][p], 0) != call) {}. Then sum "
+        "(atomicAdd_system(&signs[rank][p], 0) < call) {}. Then sum "
         "boxes[rank][r * n + i] over r, from 0 on.",
     ),
     onward="The next call may come before a slow rank has read its box. Why are two "
     "boxes, taken by turns, enough?",
     counts=(
-        Count("bytes", "global", "load", ideal=_LOADED),
+        Count("moved", "global", "load", ideal=_LOADED),
         Count("requests", "global", "load", ideal=_LOADED / 128),
-        Count("bytes", "global", "store", ideal=_LOADED),
+        Count("moved", "global", "store", ideal=_LOADED),
         Count("requests", "global", "store", ideal=_LOADED / 128),
         Count("writers", "global", "store", ideal=1, times=1),
     ),

@@ -16,6 +16,7 @@ from autograder.exercise import (
     Tolerance,
 )
 from autograder.exercises.ring_allreduce.shared import (
+    LEFT_ALONE,
     MESSAGES_ALONE,
     PRELUDE,
     draw,
@@ -84,6 +85,7 @@ REDUCE_SCATTER = Exercise(
     counts=(
         Count("sent bytes", ideal=3 * 4 * 9, times=1),
         Count("messages", ideal=3, times=1),
+        Count("receivers", ideal=1, times=1),
     ),
-    prelude=PRELUDE,
+    prelude=PRELUDE + LEFT_ALONE,
 )

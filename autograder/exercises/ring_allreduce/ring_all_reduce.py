@@ -15,6 +15,7 @@ from autograder.exercise import (
     Problem,
 )
 from autograder.exercises.ring_allreduce.shared import (
+    LEFT_ALONE,
     MESSAGES_ALONE,
     PRELUDE,
     SUMS,
@@ -89,5 +90,5 @@ RING_ALL_REDUCE = Exercise(
         Count("sent bytes", ideal=2 * (_RANKS - 1) * 4 * _N // _RANKS, times=1),
         Count("messages at once", ideal=_PIECES, times=None, at_least=_PIECES),
     ),
-    prelude=PRELUDE,
+    prelude=PRELUDE + LEFT_ALONE,
 )

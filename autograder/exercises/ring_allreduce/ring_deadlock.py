@@ -86,6 +86,7 @@ RING_DEADLOCK = Exercise(
     counts=(
         Count("sent bytes", ideal=3 * 4 * 9, times=1),
         Count("messages", ideal=3, times=1),
+        Count("receivers", ideal=1, times=1),
     ),
     prelude=PRELUDE,
 )
