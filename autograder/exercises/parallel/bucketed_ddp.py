@@ -114,5 +114,8 @@ STALE_BUCKET = replace(
         "bucket its own place. At the end of finish(): came[:] = [0] * len(buckets).",
     ),
     onward="With two buffers that take turns, when may the first be written again?",
+    prelude=PRELUDE + "from autograder.worker.adapters.averaging import (\n"
+    "    adapt_one_buffer as __adapt__,\n"
+    ")\n",
     shares=SHARES,
 )

@@ -57,13 +57,21 @@ def adapt_buckets(
     return bucket, place
 
 
-def adapt_averaging(
-    answer: Any, x: torch.Tensor, flat: torch.Tensor, widths: torch.Tensor, limit: int
-) -> torch.Tensor:
+def adapt_averaging(answer: Any, *given: Any) -> torch.Tensor:
     """Go through some steps of training; return each step's gradients."""
+    return _trained(answer, given, once=False)
+
+
+def adapt_one_buffer(answer: Any, *given: Any) -> torch.Tensor:
+    """Do so for an answer that allocates what it sends from once."""
+    return _trained(answer, given, once=True)
+
+
+def _trained(answer: Any, given: tuple[Any, ...], once: bool) -> torch.Tensor:
+    x, flat, widths, limit = given
     parts = parameters_of(flat, widths.tolist())
     parameters = [torch.nn.Parameter(part.clone()) for part in parts]
-    seen = _Seen(parameters, limit)
+    seen = _Seen(parameters, limit, once)
     for number, parameter in enumerate(parameters):
         parameter.register_post_accumulate_grad_hook(seen.gradient(number))
     finish: Callable[[], object] = answer(parameters, limit)
@@ -91,9 +99,13 @@ def adapt_averaging(
 class _Seen:
     """How many bytes have been sent at the time of each gradient."""
 
-    def __init__(self, parameters: list[torch.nn.Parameter], limit: int) -> None:
+    def __init__(
+        self, parameters: list[torch.nn.Parameter], limit: int, once: bool
+    ) -> None:
         self.sizes = [p.numel() * p.element_size() for p in parameters]
-        self.limit, self.step = limit, 0
+        self.limit, self.step, self.once = limit, 0, once
+        # By address, and held: so nothing else comes to lie there.
+        self.memory: dict[int, torch.UntypedStorage] = {}
 
     def begin(self) -> None:
         """Begin a step."""
@@ -115,11 +127,33 @@ class _Seen:
         """Note a message."""
         if what == "all_reduce":
             self.sent += tensor.nbytes
+            storage = tensor.untyped_storage()
+            known = storage.data_ptr() in self.memory
+            if self.once and self.step > 1 and not known:
+                raise WrongReturn(
+                    f"in step {self.step} a bucket leaves from memory of which the "
+                    "step before knew nothing: the buffer is allocated once, before "
+                    "the first step, and filled in each (torch.cat has `out`)."
+                )
+            self.memory[storage.data_ptr()] = storage
         if what == "wait" and len(self.came) < len(self.sizes):
             raise WrongReturn(
                 "backward stands still until a bucket's sum is there: wait for all of "
                 "them in finish()."
             )
+
+    @property
+    def _wanted(self) -> str:
+        if self.step > 1:
+            return (
+                "In the step before all of them were: what the hooks count with must "
+                "be at each step's begin what it was at the first one's."
+            )
+        return (
+            "Wanted: each bucket of bucket_gradients (sizes and limit in bytes) begins "
+            "its all_reduce, of all its float32, with async_op=True in the hook of its "
+            "last gradient."
+        )
 
     def check(self) -> None:
         """Ask that each bucket was on its way before the next gradient came.
@@ -138,9 +172,7 @@ class _Seen:
                     raise WrongReturn(
                         f"in step {self.step}, when {at + 1} of {len(self.sizes)} "
                         f"gradients had come, {full:,} bytes were in full buckets, "
-                        f"and {sent_at[at]:,} of them were on their way. Begin a "
-                        "bucket's all_reduce, with async_op=True, in the hook of its "
-                        "last gradient."
+                        f"and {sent_at[at]:,} of them were on their way. {self._wanted}"
                     )
             filled += size
         if self.sent < sum(self.sizes):

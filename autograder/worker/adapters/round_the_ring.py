@@ -20,19 +20,48 @@ _PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.addmm.", "aten.baddbmm.", "aten.matm
 def adapt_product(answer: Any, *given: Any) -> Any:
     """Call an answer that hides one all-reduce behind a product."""
     begun: list[int] = []
+    waited = 0
     with _Watch() as watch:
 
         def told(what: str, tensor: torch.Tensor) -> None:
+            nonlocal waited
             if what == "all_reduce":
                 begun.append(watch.products)
-            elif what == "wait" and begun and begun[-1] == watch.products:
+            elif what == "wait":
+                waited = watch.products
+            if what != "wait":
+                return
+            if begun and begun[-1] == watch.products:
                 raise WrongReturn(
                     "the sum is waited for right after it was begun: compute what does "
                     "not need it in between, and wait then."
                 )
 
         with in_flight(told):
-            return answer(*given)
+            found = answer(*given)
+    ranks = dist.get_world_size()
+    if ranks == 1:
+        return found
+    if not begun:
+        raise WrongReturn(
+            "no sum was begun with async_op=True: begin it so, compute what does not "
+            "need it, and wait then."
+        )
+    if waited and watch.products > waited:
+        raise WrongReturn(
+            "a product is computed after the sum was waited for, and no product needs "
+            "that sum: compute it while the sum is under way."
+        )
+    (tokens, _), weight = given[0].shape, given[1]
+    least = 3 * tokens * weight.numel() // ranks
+    # A bias's gradient may be a product, too.
+    if watch.multiplied > least + tokens * len(weight):
+        raise WrongReturn(
+            f"the products take {watch.multiplied:,} multiplications; wanted "
+            f"{least:,}: those of x or h, of the gradient, and of this rank's part of "
+            "the weight, one each."
+        )
+    return found
 
 
 def adapt_ring(
@@ -69,6 +98,13 @@ def adapt_ring(
         )
     if waited < len(coming):
         return found  # that nobody waits is found from the record, and is told first
+    # Messages begin before a product: between two of them lies what is attended to.
+    attended = len({*coming, watch.products}) - 1
+    if causal and coming and attended > dist.get_rank() + 1:
+        raise WrongReturn(
+            f"rank {dist.get_rank()} attends to the keys of {attended} ranks or more; "
+            "its queries see none of later ranks' keys: skip those, and pass them on."
+        )
     heads, tokens, d = q.shape
     # Scores, their mask, weights; keys twice; what was attended to, and a product.
     most = 4 * heads * tokens * (3 * tokens + 10 * d + 16) + tokens * tokens + 4096
@@ -86,7 +122,7 @@ class _Watch(QuickMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.products = self.held = self.peak = 0
+        self.products = self.multiplied = self.held = self.peak = 0
         self.known: set[int] = set()
 
     def __torch_dispatch__(
@@ -99,7 +135,10 @@ class _Watch(QuickMode):
         if is_own():
             # A copy that a message needs; when it is freed, the library's threads say.
             return func(*args, **(kwargs or {}))
-        self.products += str(func).startswith(_PRODUCTS)
+        if str(func).startswith(_PRODUCTS):
+            self.products += 1
+            left, right = [one for one in args if isinstance(one, torch.Tensor)][-2:]
+            self.multiplied += left.numel() * right.shape[-1]
         found = func(*args, **(kwargs or {}))
         given = {one.untyped_storage().data_ptr() for one in _tensors(args)}
         for tensor in _tensors(found):
