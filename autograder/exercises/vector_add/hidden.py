@@ -47,6 +47,12 @@ def _lengths(
     return hidden
 
 
+def _many_programs(generator: torch.Generator) -> Iterator[Case]:
+    """Draw the usual lengths, and one of more blocks than a block has elements."""
+    yield from _lengths()(generator)
+    yield vector_case(2**20 + drawn(generator, 1, 1024))
+
+
 def _launched(generator: torch.Generator) -> Iterator[Case]:
     """Draw lengths for the usual 96 threads, and another launch."""
     # Fewer than the 96 threads, whole rounds of them, and a few more or less.
@@ -60,6 +66,6 @@ HIDDEN = {
     "vector_add": {"hidden": _lengths()},
     "saxpy_grid_stride": {"hidden": _launched},
     "scale_offset": {"hidden": _launched},
-    "vector_add_triton": {"hidden": _lengths()},
+    "vector_add_triton": {"hidden": _many_programs},
     "vector_add_vec4": {"hidden": _lengths()},
 }

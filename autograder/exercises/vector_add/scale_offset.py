@@ -17,8 +17,12 @@ from autograder.exercise import (
     Problem,
     Tolerance,
 )
-from autograder.exercises.vector_add.saxpy_grid_stride import LAUNCHED, fixed_launch
-from autograder.ideals import moves
+from autograder.exercises.vector_add.saxpy_grid_stride import (
+    GRID_STRIDE,
+    LAUNCHED,
+    WHOLE,
+    fixed_launch,
+)
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:
@@ -76,5 +80,6 @@ SCALE_OFFSET = Exercise(
         "owner, and a warp's 32 loads stand side by side.",
     ),
     onward="Trace it with chunks that are rounded up: why does a warp mind? Chapter 2.",
-    counts=moves(),
+    counts=GRID_STRIDE,
+    counted=WHOLE,
 )

@@ -57,9 +57,11 @@ def add_problem(launch: Callable[[int], Launch] | None) -> Callable[..., Problem
     def problem(case: Case, generator: torch.Generator) -> Problem:
         x, y = draw_pair(case, generator)
         n = x.numel()
-        output = {"out": Output((n,), torch.float32)}
         if launch is None:
-            return Problem({"x": x, "y": y}, output)
+            shape = (case.sizes["rows"], -1) if "rows" in case.sizes else (n,)
+            x, y = x.view(shape), y.view(shape)
+            return Problem({"x": x, "y": y}, {"out": Output(x.shape, torch.float32)})
+        output = {"out": Output((n,), torch.float32)}
         return Problem({"x": x, "y": y, "out": None, "n": n}, output, launch(n))
 
     return problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autograder.drawing import vector_case
-from autograder.exercise import Exercise, Structure, Tolerance
+from autograder.exercise import Case, Exercise, Structure, Tolerance
 from autograder.exercises.vector_add.shared import (
     CASES,
     add_problem,
@@ -25,11 +25,12 @@ VECTOR_ADD_TRITON = Exercise(
     requirements=(
         "Program `p` adds elements `p * BLOCK` to `(p + 1) * BLOCK - 1`, "
         "those that exist.",
-        "`vector_add_triton(x, y)` returns a new tensor, for every length, 0 included.",
+        "`vector_add_triton(x, y)` returns a new tensor of their shape, which may have "
+        "several axes, for every number of elements, 0 included.",
     ),
     problem=add_problem(None),
     reference=add_reference,
-    cases=(*CASES, vector_case(4097)),
+    cases=(*CASES, Case("7 x 50 elements", {"n": 350, "rows": 7}), vector_case(4097)),
     tolerance=Tolerance(factor=1.0),
     hints=(
         "A Triton program is a whole block. Its `i` is a vector of `BLOCK` indices,"
