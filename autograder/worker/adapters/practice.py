@@ -142,6 +142,8 @@ def adapt_profiler(
             mend = ""
             if path.rpartition("/")[2] in found and "/" in path:
                 mend = " A path begins with the names of the regions around it."
+            elif fails >= 0:
+                mend = " Does one that raises still close (try, finally)?"
             raise WrongReturn(
                 f"summary() has no {path!r}, a region that was run. It has: {keys}."
                 f"{mend}"
