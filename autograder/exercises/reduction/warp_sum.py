@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autograder.exercise import Exercise, Structure
+from autograder.exercise import Count, Exercise, Structure
 from autograder.exercises.reduction.shared import (
     CASES,
     SHARES,
@@ -25,7 +25,7 @@ WARP_SUM = Exercise(
     requirements=(
         "`out[w]` is the sum over warp w of the grid; a block of 256 threads has "
         "eight warps.",
-        "By shuffles: no shared memory, no barrier, no atomics.",
+        "By shuffles, five a warp: no shared memory, no barrier, no atomics.",
         "Right for every n.",
     ),
     problem=problem_by(32),
@@ -49,6 +49,12 @@ WARP_SUM = Exercise(
         barriers(0),
         # Five a warp by hand, or one reduce of a group; of a block's eight warps.
         needed("shuffles", 8),
+        Count(
+            "shuffles",
+            ideal=40,
+            times=1,
+            advice="Five a warp do: each hands on what a lane has added up so far.",
+        ),
     ),
     structure=(
         Structure(
