@@ -41,6 +41,7 @@ _REGIMES = {
     "cold": "most hidden sums below zero",
     "undone": "sums that grow and fall again",
     "lifted": "first biases that undo large sums",
+    "faint": "sums that change the first biases by less than fp16 can say",
     "sunk": "second biases that undo large sums",
     "special": "NaN and Inf among them",
 }
@@ -66,6 +67,10 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
         x[:, 0] = 16.0
         w1[:, 0] += 30.0
         b1 -= 16.0 * w1[:, 0]
+    elif case.regime == "faint":  # rounded to a half, a sum is its bias, and x is gone
+        x, w1, w2 = x.abs() / 2**13, w1.abs(), w2.abs()
+        b1 = 0.1 * b1 - 2.5
+        b2 = -(gelu(b1.double()) @ w2.double().mT).to(case.dtype)
     elif case.regime == "sunk":
         w2 += 1.0
         b2 -= torch.linspace(0.7, 0.8, d) * hidden
@@ -124,6 +129,7 @@ MLP_FUSED = Exercise(
         mlp_case(70, 128, 65, "offset"),
         mlp_case(20, 16, 700, "undone"),
         mlp_case(24, 40, 90, "lifted"),
+        mlp_case(24, 16, 256, "faint"),
         mlp_case(20, 24, 1500, "sunk"),
         mlp_case(1, 1, 1),
         mlp_case(3, 20, 200, "special"),

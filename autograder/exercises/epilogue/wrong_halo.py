@@ -22,6 +22,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
+from autograder.ideals import BUSIEST_WARP
 
 _THREADS = 256
 _REGIMES = {"distinct": "normal values", "special": "NaN and Inf among them"}
@@ -117,6 +118,7 @@ WRONG_HALO = Exercise(
         Count("bytes", "global", "load", passes={"x": 9, "weight": 9 * 2 * 8 * 12 / 9}),
         Count("bytes", "global", "store"),
         Count("writers", "global", "store", ideal=1, times=1),
+        Count(BUSIEST_WARP, times=2.5),
     ),
     structure=(
         Structure(
