@@ -13,7 +13,7 @@ from autograder.exercises.flash_attention.shared import (
     kernel_problem,
     reference,
 )
-from autograder.ideals import barriers, moves, needed
+from autograder.ideals import barriers, moves, needed, shared
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:
@@ -82,6 +82,8 @@ FLASH_WMMA = Exercise(
     counts=(
         *moves(times=1),
         barriers(5),
+        # Scores, weights and values, each as often as need be; the sums not at all.
+        *shared(3216, 3584, times=1.15),
         # 64 x 128 scores of 64 numbers, and as much again for the values.
         needed("matrix products", 256),
     ),
