@@ -109,7 +109,7 @@ FUSER = Exercise(
         bytes_moved=lambda case: 8 * 4 * case.sizes["n"],
         bands={"bronze": 0.60, "silver": 0.80, "gold": 0.92},
     ),
-    prelude="import torch\nimport kernelwright as kw\n"
+    prelude="import math\nimport torch\nimport kernelwright as kw\n"
     "from kernelwright.expression import Node, differentiable, in_order, traced\n"
     "from autograder.worker.adapters.fusing import adapt_fuser as __adapt__\n",
 )
