@@ -14,6 +14,7 @@ from autograder.exercise import (
     Outputs,
     Problem,
     Speed,
+    Structure,
     Tolerance,
 )
 from autograder.exercises.layernorm.shared import (
@@ -125,7 +126,8 @@ LAYER_NORM_BACKWARD = Exercise(
         "and `g = dy * weight`.",
         "`dw` and `db` hold what this thread's columns have gathered: `dy * h`, and "
         "`dy`.",
-        "x and dy are each loaded once, with at most four barriers a row; no atomics.",
+        "x, dy and weight are each loaded once a row, with at most four barriers; no "
+        "atomics.",
     ),
     problem=_problem,
     reference=_reference,
@@ -157,6 +159,13 @@ LAYER_NORM_BACKWARD = Exercise(
         *moves({"weight": _ROWS, "mean": 64, "rstd": 64}),
         # Two sums a row, at two barriers each.
         barriers(8, 16),
+    ),
+    structure=(
+        Structure(
+            lacks=("ATOM", "RED.", "REDG"),
+            message="The values are right, and added in memory by atomics: gather them "
+            "in `dw` and `db`, since no other block writes to this block's row.",
+        ),
     ),
     speed=Speed(
         peer="copy bandwidth",

@@ -15,8 +15,8 @@ from autograder.exercise import (
     Tolerance,
 )
 from autograder.exercises.layernorm.shared import (
-    EPS,
     draw_rows,
+    eps_of,
     parts,
     rows_case,
     warps_launch,
@@ -28,7 +28,7 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     x = draw_rows(case, generator)
     rows, columns = x.shape
     return Problem(
-        {"x": x, "out": None, "rows": rows, "columns": columns, "eps": EPS},
+        {"x": x, "out": None, "rows": rows, "columns": columns, "eps": eps_of(case)},
         {"out": Output((rows, columns), torch.float32)},
         warps_launch(rows),
     )
@@ -62,6 +62,7 @@ VARIANCE_CANCELS = Exercise(
         rows_case(5, 1000, "far"),
         rows_case(4, 768),
         rows_case(3, 33, "offset"),
+        rows_case(3, 260, "small"),
         rows_case(3, 1),
         rows_case(3, 640, "nan"),
     ),
