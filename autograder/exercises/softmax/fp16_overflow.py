@@ -31,7 +31,7 @@ FP16_OVERFLOW = Exercise(
     goal="Mend a softmax of halves that is right on short rows of small numbers, and "
     "gives 0 or NaN on others.",
     requirements=(
-        "A block of 256 threads a row; x and out stay halves.",
+        "A block of 256 threads a row; x and out stay halves; no double.",
         "Right for any logits that a half holds, and for rows of 70,000 columns.",
         "A row that is all -inf gives NaN.",
         "At most three sweeps over the row, and coalesced.",

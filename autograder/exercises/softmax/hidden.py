@@ -10,7 +10,7 @@ from autograder.drawing import drawn, tensor
 from autograder.exercise import Arguments, Case, Outputs, Tolerance
 from autograder.exercises.softmax.fp16_overflow import half_case
 from autograder.exercises.softmax.online_update import BEGINNINGS, update_case
-from autograder.exercises.softmax.shared import FACTOR, highest, rows_case
+from autograder.exercises.softmax.shared import FACTOR, rows_case
 
 HALF = torch.float16
 
@@ -45,7 +45,7 @@ def _update(arguments: Arguments) -> Outputs:
     """Take the values in, in float64."""
     names = ("maximum", "total", "values")
     maximum, total, values = (tensor(arguments, name).double() for name in names)
-    new = torch.maximum(highest(values)[:, 0], maximum)
+    new = torch.maximum(values.amax(1), maximum)
     base = new.masked_fill(new == -torch.inf, 0.0)
     added = torch.exp(values - base[:, None]).sum(1)
     return {"maximum": new, "total": total * torch.exp(maximum - base) + added}
@@ -78,6 +78,8 @@ def _long_rows(generator: torch.Generator) -> Iterator[Case]:
     yield rows_case(1, drawn(generator, 9_000, 20_000), "growing", HALF)
     yield rows_case(5, drawn(generator, 4097, 8000), "masked")
     yield rows_case(3, drawn(generator, 4097, 8000), "filled")
+    yield rows_case(1, drawn(generator, 265_000, 270_000))  # more than 64 pieces
+    yield rows_case(2, drawn(generator, 4097, 8000), "hollow")
 
 
 def _halves(generator: torch.Generator) -> Iterator[Case]:
@@ -87,6 +89,7 @@ def _halves(generator: torch.Generator) -> Iterator[Case]:
     yield half_case(drawn(generator, 2, 6), drawn(generator, 33, 300), "masked")
     yield half_case(1, drawn(generator, 70_000, 76_000), "flat")
     yield half_case(258, 258, "spiked")
+    yield half_case(2, drawn(generator, 70_000, 76_000), "tail")
 
 
 HIDDEN = {
@@ -97,7 +100,7 @@ HIDDEN = {
             FACTOR, length=lambda case: case.sizes["columns"], scale=_scale
         ),
     },
-    "softmax_online": {"hidden": _rows(3000)},
+    "softmax_online": {"hidden": _rows(6000)},
     "softmax_triton": {"hidden": _rows(5000, (torch.float32, HALF))},
     "softmax_long_rows": {"hidden": _long_rows},
     "fp16_overflow": {"hidden": _halves},

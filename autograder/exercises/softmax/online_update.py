@@ -21,6 +21,7 @@ BEGINNINGS = {
     "masked": "rows of -inf, some with nothing before",
     "large": "values of some 10,000",
     "lowest": "some at the lowest float",
+    "nan": "a NaN in one row",
 }
 
 
@@ -50,6 +51,8 @@ def _update_problem(case: Case, generator: torch.Generator) -> Problem:
         values[torch.rand(rows, columns, generator=generator) < 0.2] = lowest
         values[0] = maximum[1] = lowest
         maximum[0], total[0] = -torch.inf, 0.0
+    if case.regime == "nan":
+        values[rows // 2, columns // 3] = torch.nan
     return Problem(
         {"maximum": maximum, "total": total, "values": values},
         {
@@ -75,6 +78,8 @@ ONLINE_UPDATE = Exercise(
         "`(maximum, total)`.",
         "A maximum of -inf with total 0 is the empty beginning.",
         "Where nothing but -inf has been seen, it stays (-inf, 0): no NaN.",
+        "A NaN among a row's values makes both of its numbers NaN, as torch.maximum "
+        "does.",
         "By maximum, exp and sum: torch's logsumexp and softmax know the rule already.",
     ),
     problem=_update_problem,
@@ -86,6 +91,7 @@ ONLINE_UPDATE = Exercise(
         update_case(5, 1),
         update_case(7, 20, "large"),
         update_case(5, 16, "lowest"),
+        update_case(3, 12, "nan"),
     ),
     tolerance=Tolerance(FACTOR),
     hints=(

@@ -24,6 +24,9 @@ def _draw_long(case: Case, generator: torch.Generator) -> torch.Tensor:
     x = draw_rows(case, generator)
     if case.regime == "masked":  # a whole piece of the first row
         x[0, :PIECE] = -torch.inf
+    if case.regime == "hollow":  # such a piece's maximum must not lift the row's
+        x[:, :PIECE] = -torch.inf
+        x[:, PIECE:] -= 300.0
     return x
 
 
@@ -44,8 +47,8 @@ SOFTMAX_LONG_ROWS = Exercise(
     goal="Split each row among many programs: one kernel leaves a maximum and a total "
     "of each piece, a second puts them together and writes.",
     requirements=(
-        "x is (rows, columns), contiguous, fp32 or fp16; out is like x; pieces of "
-        "4,096 columns, the last one shorter.",
+        "x is (rows, columns), contiguous, fp32 or fp16; out is like x; any number of "
+        "pieces of 4,096 columns, the last one shorter.",
         "`piece_kernel` leaves (maximum, total) of its piece. One that is all -inf "
         "adds nothing to its row: (-inf, 0).",
         "`combine_kernel` brings the totals of all pieces to the row's maximum.",

@@ -6,8 +6,9 @@ import torch
 
 from autograder.exercise import Exercise
 from autograder.exercises.softmax.shared import (
+    IN_FP32,
     PRELUDE,
-    TOLERANCE,
+    TRITON_TOLERANCE,
     in_triton,
     rows_case,
     rows_problem,
@@ -51,7 +52,7 @@ SOFTMAX_TRITON = Exercise(
         rows_case(0, 7),
         rows_case(2, 16_384, "growing", HALF),
     ),
-    tolerance=TOLERANCE,
+    tolerance=TRITON_TOLERANCE,
     hints=(
         "A program owns a whole row, as one block of a power of two. What must stand "
         "in the lanes past the end, so that they change neither maximum nor sum?",
@@ -64,7 +65,7 @@ SOFTMAX_TRITON = Exercise(
     ),
     onward="How many registers does a row of 16,384 take from each of 512 threads?",
     counts=moves(),
-    structure=(in_triton("tl.max", "tl.sum"),),
+    structure=(in_triton("tl.max", "tl.sum"), IN_FP32),
     speed=timed(16384, 8192, {"bronze": 0.60, "silver": 0.80, "gold": 0.92}),
     prelude=PRELUDE,
 )
