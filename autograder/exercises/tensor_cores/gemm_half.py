@@ -13,6 +13,8 @@ from autograder.exercises.tensor_cores.shared import (
 )
 from autograder.ideals import barriers, moves, needed
 
+_STAGE = 2 * 64 * (128 + 256)  # bytes
+
 GEMM_HALF = Exercise(
     id="gemm_half",
     title="As close to cuBLAS as you can",
@@ -31,6 +33,7 @@ GEMM_HALF = Exercise(
         "it.",
         "m is a multiple of 128, n of 256, k of 64.",
         "Four wavefronts per request of ldmatrix; each block loads each byte once.",
+        "While a tile is multiplied, copies of a next one are under way.",
     ),
     problem=problem_with((128, 256), 256, 147_456, line=True),
     reference=reference,
@@ -56,8 +59,8 @@ GEMM_HALF = Exercise(
         "held[s % 2] has a constant index; number the blocks eight row tiles down, "
         "then one column tile on; kw::store_tile<4> writes four warps side by side.",
     ),
-    onward="Chapter 19: a warpgroup multiplies 64 x 256 at once, straight from shared "
-    "memory.",
+    onward="Where chapter 10 ends, a warpgroup multiplies 64 x 256 at once, straight "
+    "from shared memory.",
     counts=(
         *moves({"a": 2}),
         Count("wavefronts", "shared", "load", ideal=8192),
@@ -65,6 +68,15 @@ GEMM_HALF = Exercise(
         needed("matrix products", 4096),
         # One before the four tiles and one behind each; twice that is no pipeline.
         barriers(5, 10),
+        # A tile is on its way at least half of the time.
+        Count(
+            "bytes under way at a product",
+            ideal=_STAGE,
+            times=None,
+            at_least=_STAGE / 2,
+            advice="Send for a next tile before you multiply, and let the wait leave "
+            "it open.",
+        ),
     ),
     structure=ASYNCHRONOUS,
     speed=timed({"bronze": 0.36, "silver": 0.44, "gold": 0.50}),
