@@ -96,7 +96,9 @@ def _where_it_is(
     thread: int, files: Mapping[str, str], seconds: float, asleep: bool
 ) -> Trouble:
     message = f"still running after {seconds:g} s"
-    mend = "What does it wait for?" if asleep else "Does the loop around it end?"
+    mend = "Does the loop around it end? Or is this more work than need be?"
+    if asleep:
+        mend = "What does it wait for?"
     frame, _ = own_frame(frame_of(thread), files.__contains__)
     if frame is None:
         return Trouble("timeout", message)

@@ -198,7 +198,7 @@ class PracticeEvent:
         return later.reached_ms - self.reached_ms
 
 
-@dataclass
+@dataclass(eq=False)  # a dictionary's key, as any function may be
 class PracticeKernel:
     """A kernel of a practice GPU: calling it launches it, and returns at once."""
 

@@ -240,7 +240,7 @@ class Messages(QuickMode):
                 does = "writes" if writes else "reads"
                 self.wrong[
                     f"line {self._line()} {does} memory of {message}, which is still "
-                    f"under way: wait() for it first"
+                    "under way: wait() for it first, or take other memory"
                 ] = None
 
     def _line(self) -> int:

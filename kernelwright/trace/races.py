@@ -228,6 +228,11 @@ def order_of_ranks(row: Any) -> str:
             "between ranks a fence is __threadfence_system(), and an atomic one whose "
             "name ends in _system: the others reach this rank's GPU only"
         )
+    if _did(row) == {"writes"}:
+        return (
+            "two ranks write the same element, which no fence puts in order: check "
+            "whose element it is"
+        )
     return (
         "ranks run as they like: the one that writes calls __threadfence_system() and "
         "then sets a flag by an atomic of _system, behind a __syncthreads() where a "

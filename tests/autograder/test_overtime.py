@@ -87,7 +87,8 @@ def test_a_loop_is_named_by_its_line(
     assert trouble["kind"] == "timeout"
     assert (trouble["line"], trouble["text"], trouble["cell"]) == (line, text, "mine")
     assert trouble["message"] == (
-        "still running after 1 s. Does the loop around it end?"
+        "still running after 1 s. Does the loop around it end? "
+        "Or is this more work than need be?"
     )
 
 
