@@ -8,7 +8,7 @@ from autograder.exercise import Exercise
 from autograder.exercises.softmax.shared import (
     IN_FP32,
     PRELUDE,
-    TRITON_TOLERANCE,
+    TOLERANCE,
     in_triton,
     rows_case,
     rows_problem,
@@ -52,7 +52,7 @@ SOFTMAX_TRITON = Exercise(
         rows_case(0, 7),
         rows_case(2, 16_384, "growing", HALF),
     ),
-    tolerance=TRITON_TOLERANCE,
+    tolerance=TOLERANCE,
     hints=(
         "A program owns a whole row, as one block of a power of two. What must stand "
         "in the lanes past the end, so that they change neither maximum nor sum?",
