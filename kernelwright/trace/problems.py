@@ -330,8 +330,8 @@ def _why_unwritten(space: str, copied: int | None) -> str:
         )
     return (
         "which nobody has written: its memory was never initialised, and += or an "
-        "atomic adds to whatever is there. Give each element its value with = first; "
-        "a launch of your own may fill it"
+        "atomic adds to whatever is there. Give each element its value with = before "
+        "it is read, or, where the launch is your own, fill it before that"
     )
 
 
