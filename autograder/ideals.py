@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from autograder.exercise import Count, Problem
+from kernelwright.emulator.operations import BUSIEST_WARP
 
 Passes = float | Mapping[str, float]
 
 _SECTOR, _WARP, _BANKS = 32, 32, 128
-# A kernel whose other warps rest moves the same bytes.
-BUSIEST_WARP = "requests of the busiest warp"
 
 
 def moves(
@@ -54,6 +53,7 @@ def moves(
                 Count("requests", "global", op, passes=passes, width=width, times=1.9),
             ]
     if busiest is not None:
+        # A kernel whose other warps rest moves the same bytes.
         found.append(Count(BUSIEST_WARP, times=busiest))
     return (*found, Count("writers", "global", "store", ideal=writers, times=1))
 

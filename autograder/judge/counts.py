@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from autograder.exercise import Count, Output, Problem
-from autograder.ideals import BUSIEST_WARP, ideal_of, passes_of
+from autograder.ideals import ideal_of, passes_of
 from autograder.judge.results import Gate
 from autograder.judge.run import Run
 from autograder.judge.traces import Access, Trace
 from autograder.judge.values import cases_of, draw
-from kernelwright.emulator.operations import COUNTED
+from kernelwright.emulator.operations import BUSIEST_WARP, COUNTED
 from kernelwright.trace.report import Sharing
 from kernelwright.trace.shapes import shapes_in
 

@@ -49,3 +49,5 @@ def _read() -> tuple[Operation, ...]:
 OPERATIONS = _read()
 # What a trace counts of a block, each with the operation that says how.
 COUNTED = {op.counted_as: op for op in OPERATIONS if op.sentence}
+# Of the launch, where all others are a block's.
+BUSIEST_WARP = "requests of the busiest warp"

@@ -21,7 +21,7 @@ from kernelwright.cuda.kernel import Launcher
 from kernelwright.cuda.signature import Parameter, Signature, parse_signature
 from kernelwright.cuda.source import find_kernels
 from kernelwright.emulator.library import Library
-from kernelwright.emulator.operations import COUNTED
+from kernelwright.emulator.operations import BUSIEST_WARP, COUNTED
 from kernelwright.emulator.symbols import Variable, variables_of
 from kernelwright.emulator.tracing import RawTrace, run
 from kernelwright.emulator.tracing import Request as Asked
@@ -179,8 +179,7 @@ def _by_block(raw: RawTrace, blocks: int, threads: int) -> dict[str, float]:
     """
     sums = {name: sum(w.operations[name] for w in raw.workers) for name in COUNTED}
     done = {name: figure / blocks for name, figure in sums.items()}
-    busiest = "requests of the busiest warp"
-    done[busiest] = float(max(w.operations[busiest] for w in raw.workers))
+    done[BUSIEST_WARP] = float(max(w.operations[BUSIEST_WARP] for w in raw.workers))
     # Summed up for the warp that multiplied: it has its share of the block's.
     warps = math.ceil(threads / 32)
     done["bytes under way at a product"] *= (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernelwright.emulator.operations import BUSIEST_WARP
+
 if TYPE_CHECKING:
     from kernelwright.trace.report import Problem, TraceReport
 
@@ -19,7 +21,9 @@ def blocks_of(report: TraceReport) -> str:
 def work_of_a_block(report: TraceReport) -> str:
     """Say what a block's warps do together; empty where that is nothing."""
     done = [
-        f"{figure:,.6g} {name}" for name, figure in report.by_block.items() if figure
+        f"{figure:,.6g} {name}"
+        for name, figure in report.by_block.items()
+        if figure and name != BUSIEST_WARP
     ]
     return f"a block: {', '.join(done)}" if done else ""
 

@@ -22,7 +22,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
-from autograder.ideals import BUSIEST_WARP
+from kernelwright.emulator.operations import BUSIEST_WARP
 
 _THREADS = 256
 _REGIMES = {"distinct": "normal values", "special": "NaN and Inf among them"}

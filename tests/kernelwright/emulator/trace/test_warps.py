@@ -64,12 +64,18 @@ __global__ void k(const float* x, float* out) {
 }"""
 
 
+def _of_a_block(report):
+    """What each block did; the busiest warp is the launch's."""
+    done = {name: figure for name, figure in report.by_block.items() if figure}
+    done.pop("requests of the busiest warp", None)
+    return done
+
+
 @pytest.mark.parametrize("rounds", [0, 5])
 def test_shuffles_are_those_of_a_blocks_warps(trace, rounds):
     report = trace(SHUFFLES, "k", 3, 128, torch.zeros(384), rounds)
     # Two warps in the loop, and half of each of four warps behind it.
-    done = {name: figure for name, figure in report.by_block.items() if figure}
-    assert done == {"shuffles": 2 * rounds + 4}
+    assert _of_a_block(report) == {"shuffles": 2 * rounds + 4}
 
 
 def test_a_groups_reduction_is_one(trace):
@@ -83,8 +89,9 @@ def test_products_are_those_that_ran(trace, products):
     a, b = torch.eye(16).half(), torch.eye(16).half()
     c = torch.zeros(2, 16, 16)
     report = trace(WMMA, "k", 1, 64, a, b, c, products)
-    done = {name: figure for name, figure in report.by_block.items() if figure}
-    assert done == ({"matrix products": 2 * products} if products else {})
+    assert _of_a_block(report) == (
+        {"matrix products": 2 * products} if products else {}
+    )
     assert torch.equal(c, products * torch.eye(16).expand(2, 16, 16))
     report.assert_clean()
 
