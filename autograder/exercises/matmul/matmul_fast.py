@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autograder.exercise import Count, Exercise
 from autograder.exercises.matmul.shared import (
+    BLOCKS_OF_128,
     FAST_CASES,
     SHARES,
     TOLERANCE,
@@ -27,9 +28,7 @@ MATMUL_FAST = Exercise(
     goal="Load the next tiles while these are multiplied, behind one barrier a tile: "
     "as close to cuBLAS as you can.",
     requirements=(
-        "Blocks of 256 threads, one dimension; block (x, y) computes the 128 x 128 "
-        "elements of c from row 128 * y and column 128 * x on.",
-        "n and k are multiples of 4; m is any number.",
+        *BLOCKS_OF_128,
         "A quarter of a float out of shared memory for each product, 1/64 out of "
         "global memory, both 16 bytes at a time.",
         "One barrier for each 8 steps of k or more.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autograder.exercise import Count, Exercise
 from autograder.exercises.matmul.shared import (
+    BLOCKS_OF_128,
     FAST_CASES,
     SHARES,
     TOLERANCE,
@@ -26,9 +27,7 @@ MATMUL_WARP_TILES = Exercise(
     goal="Let each thread keep 8 x 8 sums, in four groups of 4 x 4, and place the "
     "lanes of a warp as in the figure.",
     requirements=(
-        "Blocks of 256 threads, one dimension; block (x, y) computes the 128 x 128 "
-        "elements of c from row 128 * y and column 128 * x on.",
-        "n and k are multiples of 4; m is any number.",
+        *BLOCKS_OF_128,
         "A quarter of a float out of shared memory for each product, 16 bytes at a "
         "time, two wavefronts a load.",
     ),

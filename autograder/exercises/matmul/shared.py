@@ -169,3 +169,11 @@ def timed(size: int, bands: dict[str, float]) -> Speed:
         run_peer=library,
         bands=bands,
     )
+
+
+# Of the two rungs whose blocks compute 128 x 128 elements.
+BLOCKS_OF_128 = (
+    "Blocks of 256 threads, one dimension; block (x, y) computes the 128 x 128 "
+    "elements of c from row 128 * y and column 128 * x on.",
+    "n and k are multiples of 4; m is any number.",
+)
