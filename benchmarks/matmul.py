@@ -35,7 +35,10 @@ SHAPES = (
     (257, 1009, 130),
     (1000, 8, 512),
 )
-RUNGS = ("naive", "coalesced", "tiled", "register_blocked", "double_buffered")
+RUNGS = (
+    *("naive", "coalesced", "tiled", "register_blocked"),
+    *("wide", "warp_tiles", "double_buffered"),
+)
 ROUNDS, SECONDS = 7, 0.02
 
 # Lowest ratio to cuBLAS that is no regression, by device.

@@ -153,13 +153,15 @@ def allocations() -> Iterator[AllocationLog]:
     # Read when the profiler first starts; without it each start prints a line.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     log = AllocationLog([], {})
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU],
-        profile_memory=True,
-        acc_events=True,
+    # What torch.profiler.profile wraps; that one would import the whole compiler first,
+    # a second and a half.
+    with torch.autograd.profiler.profile(
+        profile_memory=True, acc_events=True
     ) as profile:
         yield log
-    events = profile.profiler.kineto_results.events()
+    results = profile.kineto_results
+    assert results is not None  # it was entered, and has ended
+    events = results.events()
     for event in events:
         name = event.name()
         on_cpu = event.device_type().name == "CPU"
