@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import io
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -32,14 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in (grade, many):
         _add_shared(command)
     options = parser.parse_args(arguments)
-    only = [name for text in options.only for name in re.split(r"[,\s]+", text) if name]
     try:
         if options.command == "class":
             return _grade_class(
-                options.folder, only, options.seed, options.out, options.device
+                options.folder, options.only, options.seed, options.out, options.device
             )
         return _grade(
-            options.submission, only, options.seed, options.out, options.device
+            options.submission, options.only, options.seed, options.out, options.device
         )
     except KeyboardInterrupt:
         print(f"\nInterrupted. What was graded is in {options.out}.", file=sys.stderr)

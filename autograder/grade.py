@@ -9,6 +9,7 @@ import platform
 import re
 import tempfile
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +32,32 @@ def select(only: Sequence[str], submission: Submission) -> list[Exercise]:
     """Return the exercises to grade, in the order of the course.
 
     Args:
-        only: ids, stems, or ``stem/id`` where both have one name; none for all.
+        only: ids, stems, or ``stem/id`` where both have one name, apart or in one text
+            with commas or spaces between; none for all.
         submission: what it does not cover is left out, unless it was asked for.
 
     Raises:
         ValueError: a name that is no exercise and no chapter.
     """
     every = list(all_exercises().values())
-    if not only:
+    names = [name for text in only for name in re.split(r"[,\s]+", text) if name]
+    if not names:
         return [e for e in every if submission.covers(e)]
     # A chapter may be called as its notebook is.
-    only = [re.sub(r"^\d+_", "", name) for name in only]
-    for name in only:
-        if not any(name in _names(e) for e in every):
-            ids = ", ".join(e.id for e in every)
-            stems = ", ".join(dict.fromkeys(e.stem for e in every))
-            raise ValueError(
-                f"ONLY={name}: no exercise and no chapter is called so. Exercises: "
-                f"{ids}. Chapters: {stems}. One exercise of a chapter: STEM/ID."
-            )
-    return [e for e in every if _names(e) & set(only)]
+    wanted = {re.sub(r"^\d+_", "", name) for name in names}
+    known = set().union(*map(_names, every))
+    for name in sorted(wanted - known):
+        raise ValueError(_unknown(name, every))
+    return [e for e in every if _names(e) & wanted]
+
+
+def _unknown(name: str, every: Sequence[Exercise]) -> str:
+    """Say what is called nearly so, or else what there is."""
+    ids, stems = [e.id for e in every], list(dict.fromkeys(e.stem for e in every))
+    words = f"ONLY={name}: no exercise and no chapter is called so."
+    if near := get_close_matches(name, dict.fromkeys([*ids, *stems])):
+        return f"{words} Is {' or '.join(near)} meant?"
+    return f"{words} Exercises: {', '.join(ids)}. Chapters: {', '.join(stems)}."
 
 
 def _names(exercise: Exercise) -> set[str]:

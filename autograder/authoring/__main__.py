@@ -118,8 +118,8 @@ def _nbval(arguments: argparse.Namespace, edition: Edition) -> int:
 
 
 def _mistakes(arguments: argparse.Namespace, edition: Edition) -> int:
-    only = [arguments.only] if arguments.only else []
-    asked = [one for one in select(only, References()) if record_of(one).exists()]
+    asked = select([arguments.only], References())
+    asked = [one for one in asked if record_of(one).exists()]
     if not asked:
         print(f"{arguments.only} has no records of mistakes")
         return 1
