@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import torch
 
 from autograder.exercise import Count, Problem
 from kernelwright.emulator.operations import BUSIEST_WARP
+from kernelwright.trace.triton.report import PRODUCTS, WIDE_PRODUCTS
 
 Passes = float | Mapping[str, float]
 
@@ -40,8 +42,8 @@ def moves(
             thread has a row or a group of its own.
         times: how many times these bytes earn the points.
         writers: how many threads may store one element of an output.
-        busiest: how many times the average warp's requests the busiest may make;
-            ``None`` where it waits by reading.
+        busiest: how many times the average warp's requests the busiest may make, or
+            the average program's bytes; ``None`` where it waits by reading.
     """
     metric = "bytes" if asked else "moved"
     found = []
@@ -80,6 +82,34 @@ def barriers(ideal: float, at_most: float | None = None) -> Count:
 def needed(operation: str, least: float) -> Count:
     """Return the count of what each block must do so often or more."""
     return Count(operation, ideal=least, times=None, at_least=least)
+
+
+IN_16_BITS = Count(
+    WIDE_PRODUCTS,
+    ideal=0,
+    times=1,
+    advice="Tensor cores take operands of 16 bits: give tl.dot what was loaded as it "
+    "is, and round what was computed with .to(...).",
+)
+_IN_TILES = (
+    "All products belong into tl.dot, which runs on tensor cores: each pair of tiles "
+    "is multiplied once, and a pair that nobody needs not at all."
+)
+
+
+def products(
+    ideal: float, *, least: float | None = None, times: float = 1.05
+) -> tuple[Count, ...]:
+    """Return the counts of ``tl.dot``: its multiply-adds, in 16 bits or fewer.
+
+    Args:
+        ideal: how many the counted case needs, its tiles taken whole.
+        least: how many there must be, where other tiles need fewer.
+        times: how many times the ideal earns the points.
+    """
+    at_least = ideal if least is None else least
+    counted = Count(PRODUCTS, "", "", ideal, times=times, at_least=at_least)
+    return replace(counted, advice=_IN_TILES), IN_16_BITS
 
 
 def ideal_of(count: Count, problem: Problem) -> float:

@@ -22,6 +22,7 @@ from autograder.judge.values import cases_of, draw
 from kernelwright.emulator.operations import BUSIEST_WARP, COUNTED
 from kernelwright.trace.report import Sharing
 from kernelwright.trace.shapes import shapes_in
+from kernelwright.trace.triton.report import AVERAGE_PROGRAM, BUSIEST_PROGRAM
 
 _UNITS = {
     "moved": "byte",
@@ -47,9 +48,11 @@ def check_counts(run: Run, trace: Trace | None) -> Gate:
     rows: list[dict[str, Any]] = []
     bad: dict[tuple[str, str], str] = {}
     for count in run.exercise.counts:
-        if count.metric in ("requests", BUSIEST_WARP) and problem.launch is None:
+        if problem.launch is None and count.metric == "requests":
             # A program is not a warp: what one asks for at once is nobody's request.
             continue
+        if problem.launch is None and count.metric == BUSIEST_WARP:
+            count = replace(count, metric=BUSIEST_PROGRAM)
         row = _row(count, problem, trace)
         rows.append(row)
         if not row["fine"]:
@@ -73,6 +76,8 @@ def _row(count: Count, problem: Problem, trace: Trace) -> dict[str, Any]:
     got = trace.total(count.metric, count.space, count.op)
     if count.metric == BUSIEST_WARP:
         ideal = _of_the_average_warp(problem, trace)
+    elif count.metric == BUSIEST_PROGRAM and count.ideal is None:
+        ideal = trace.own.get(AVERAGE_PROGRAM, 0.0)
     else:
         ideal = ideal_of(count, problem)
     at_most = None if count.times is None else count.times * ideal
@@ -170,6 +175,14 @@ def _missed(count: Count, row: dict[str, Any], problem: Problem, trace: Trace) -
             f"one {_number(row['ideal'])}{_bound(row)}: let all warps and all blocks "
             "share the work."
         )
+    if count.metric == BUSIEST_PROGRAM:
+        beside = (
+            "and the average one" if count.ideal is None else "where one's share is"
+        )
+        return (
+            f"The busiest program moves {_number(got)} bytes, {beside} "
+            f"{_number(row['ideal'])}{_bound(row)}: let all programs share the work."
+        )
     if count.metric in COUNTED:
         did = COUNTED[count.metric].sentence.format(_number(got))
         beside = "" if row["at_least"] else f"; the ideal is {_number(row['ideal'])}"
@@ -189,9 +202,9 @@ def _missed(count: Count, row: dict[str, Any], problem: Problem, trace: Trace) -
 
 def _bound(row: dict[str, Any]) -> str:
     """Say which figures earn the points, where the ideal is not all that does."""
-    if row["at_least"] is not None:
+    if row["at_least"] is not None and row["got"] < row["at_least"]:
         return f", and at least {_number(row['at_least'])} earn the points"
-    if row["at_most"] > row["ideal"]:
+    if row["at_most"] is not None and row["at_most"] > row["ideal"]:
         return f" (at most {_number(row['at_most'])} earn the points)"
     return ""
 

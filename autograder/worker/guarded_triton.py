@@ -9,7 +9,14 @@ from typing import Any
 from autograder.worker.traced import told_problem
 from autograder.worker.wire import Header
 from kernelwright.trace.triton.face import traced_call
-from kernelwright.trace.triton.report import ProgramAccess
+from kernelwright.trace.triton.report import (
+    AVERAGE_PROGRAM,
+    BUSIEST_PROGRAM,
+    PRODUCTS,
+    WIDE_PRODUCTS,
+    ProgramAccess,
+    TritonReport,
+)
 
 _MOST_LINES, _MOST_PROBLEMS, _MOST_NOTES = 400, 20, 5
 
@@ -25,7 +32,18 @@ def trace_triton(entry: Any, values: Sequence[Any], files: Mapping[str, str]) ->
         "lines": [_access(access) for access in lines[:_MOST_LINES]],
         "problems": [told_problem(p) for p in report.problems[:_MOST_PROBLEMS]],
         "sharing": [asdict(shared) for shared in report.sharing[:_MOST_LINES]],
+        "own": _own(report),
         "notes": [note[:500] for note in report.notes[:_MOST_NOTES]],
+    }
+
+
+def _own(report: TritonReport) -> Header:
+    products = report.products
+    return {
+        PRODUCTS: sum(products.values()),
+        WIDE_PRODUCTS: sum(n for bits, n in products.items() if bits > 16),
+        BUSIEST_PROGRAM: report.busiest.most,
+        AVERAGE_PROGRAM: report.busiest.average,
     }
 
 

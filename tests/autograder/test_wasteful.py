@@ -146,6 +146,50 @@ def test_programs_do_the_same(
     assert "programs writes" in said, f"{mend(name)} The counts: {said}"
 
 
+LINES = ("c = tl", "inside =", "x = tl", "weight =", "out = weight", "tl.store")
+ONE_FOR_ALL = [
+    ("    row = tl.program_id(0).to(tl.int64)",
+     "    rows = tl.num_programs(0)\n    if tl.program_id(0) > 0:\n        rows = 0\n"
+     "    for row in range(0, rows):"),
+    *((f"    {line}", f"        {line}") for line in LINES),
+]  # fmt: skip
+ADD = """    for first in range(0, n, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        inside = i < n
+        x = tl.load(x_ptr + i, mask=inside)
+        y = tl.load(y_ptr + i, mask=inside)
+        tl.store(out_ptr + i, x + y, mask=inside)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "edits", "says"),
+    [
+        ("absorb_tile", [("p.to(v.dtype), v", "p, v.to(tl.float32)")],
+         "2,097,152 multiply-adds of operands wider than 16 bits"),
+        ("absorb_tile", [("tl.dot(p.to(v.dtype), v)",
+                          "tl.sum(p[:, :, None] * v.to(tl.float32)[None, :, :], 1)")],
+         "2,097,152 multiply-adds of tl.dot; the ideal is 4,194,304, and at least"),
+        ("flash_triton", [("range(0, n, COLS)", "range(0, n + COLS, COLS)")],
+         "6,291,456 multiply-adds of tl.dot; the ideal is 4,194,304 (at most"),
+        ("vector_add_triton", [("(programs,)", "(1,)"), ("    first = tl", ADD + "#")],
+         "The busiest program moves 49,176 bytes, where one's share is 12,288"),
+        ("softmax_triton", ONE_FOR_ALL,
+         "The busiest program moves 32,768 bytes, and the average one 4,096 (at most"),
+    ],
+)  # fmt: skip
+def test_what_programs_do_is_counted(
+    counted: Callable[[str, str], str], name: str, edits: list[tuple[str, str]],
+    says: str,
+) -> None:  # fmt: skip
+    pytest.importorskip("triton")
+    cell = cell_source(EXERCISES[name], solved=True)
+    for old, new in edits:
+        assert old in cell
+        cell = cell.replace(old, new)
+    assert says in counted(name, cell)
+
+
 XOR = ("__shfl_down_sync", "__shfl_xor_sync")
 HALVED = ("i += {}", "i += {} / 2")
 

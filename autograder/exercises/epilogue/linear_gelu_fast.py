@@ -22,6 +22,7 @@ from autograder.exercises.epilogue.shared import (
     linear_case,
     linear_gelu,
 )
+from autograder.ideals import products
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:
@@ -57,7 +58,8 @@ LINEAR_GELU_FAST = Exercise(
     requirements=(
         "x is (m, k), weight (n, k), bias (n,), contiguous, fp16; any m, n and k. "
         "(Triton's interpreter cannot multiply bf16, so nothing here asks for it.)",
-        "Sums, bias and GELU (the one with erf) in fp32; each element is stored once.",
+        "Products of fp16; sums, bias and GELU (the one with erf) in fp32; each "
+        "element is stored once.",
         "Tiles, warps, stages and the programs' order are yours to choose. `tuned` has "
         "`triton.autotune` time what `tries` returns, for large products on a GPU; "
         "for others it takes the first.",
@@ -94,6 +96,8 @@ LINEAR_GELU_FAST = Exercise(
     counts=(
         Count("bytes", "global", "store"),
         Count("writers", "global", "store", ideal=1, times=1),
+        # Tiles may be larger than this output.
+        *products(128 * 128 * 256, times=4.2),
     ),
     structure=(in_triton(),),
     speed=Speed(

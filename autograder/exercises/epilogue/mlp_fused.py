@@ -32,6 +32,7 @@ from autograder.exercises.epilogue.shared import (
     magnitudes,
     scaled,
 )
+from autograder.ideals import products
 
 ROWS = 64
 _NAMES = ("x", "w1", "b1", "w2", "b2")
@@ -153,6 +154,7 @@ MLP_FUSED = Exercise(
         Count("bytes", "global", "load", passes=dict.fromkeys(_NAMES[1:], 2)),
         Count("bytes", "global", "store"),
         Count("writers", "global", "store", ideal=1, times=1),
+        *products(2 * 128 * 64 * 192),
     ),
     structure=(in_triton(),),
     prelude=PRELUDE,

@@ -13,6 +13,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     tolerance,
     with_adapter,
 )
+from autograder.ideals import products
 
 ABSORB_TILE = Exercise(
     id="absorb_tile",
@@ -46,6 +47,8 @@ ABSORB_TILE = Exercise(
         "tl.dot(p.to(v.dtype), v); most = new.",
     ),
     onward="Which of its lines would you drop if no logit could exceed 10?",
+    # Two heads, two products of 128 x 128 x 64.
+    counts=products(2 * 2 * 128 * 128 * 64),
     structure=(made_in_triton("tl.dot"),),
     prelude=with_adapter("adapt_absorb"),
 )

@@ -13,7 +13,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     attention_case,
     made_in_triton,
 )
-from autograder.ideals import moves
+from autograder.ideals import moves, products
 
 FLASH_BACKWARD = Exercise(
     id="flash_backward",
@@ -57,7 +57,10 @@ FLASH_BACKWARD = Exercise(
     counted=4,
     # What is below the diagonal: six of nine pairs of blocks. Of `out` is made, before,
     # a number a row, as `lse` is.
-    counts=moves({"q": 2, "grad": 2, "lse": 4, "out": 0}, writes=None),
+    counts=(
+        *moves({"q": 2, "grad": 2, "lse": 4, "out": 0}, writes=None),
+        *products(5 * 6 * 64 * 64 * 32),
+    ),
     structure=(made_in_triton("load_rows", "tile_gradients", "store_rows"),),
     needs=("tile_gradients",),
     prelude=PRELUDE,

@@ -17,7 +17,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     seen_causally,
     tolerance,
 )
-from autograder.ideals import moves
+from autograder.ideals import IN_16_BITS, moves
 
 
 def _peer(arguments: Arguments) -> object:
@@ -46,7 +46,8 @@ FLASH_FAST = Exercise(
     goal="Write causal attention forward as close to cuDNN's as you can come.",
     requirements=(
         "`head_dim` is 16 to 128, a power of two; `n` is any length.",
-        "A tile of keys that none of a program's queries sees is not loaded.",
+        "A tile of keys that none of a program's queries sees is not loaded. Operands "
+        "of products are 16 bits, sums fp32.",
         "The cell is graded by itself: `nothing` and `absorb` are not there.",
         "The kernel's tiles, warps and stages are yours to choose. `triton.autotune` "
         "has nothing to time where there is no GPU, and fails: write down what it "
@@ -84,6 +85,7 @@ FLASH_FAST = Exercise(
         # The last tile of keys is the last queries' alone: of one program, or of
         # several whose tiles of queries are shorter.
         Count("readers", "global", "load", ideal=1, times=4),
+        IN_16_BITS,
     ),
     structure=(made_in_triton("tl.dot"),),
     prelude=PRELUDE,

@@ -12,7 +12,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     seen_causally,
     tolerance,
 )
-from autograder.ideals import moves
+from autograder.ideals import moves, products
 
 FLASH_GQA = Exercise(
     id="flash_gqa",
@@ -49,7 +49,8 @@ FLASH_GQA = Exercise(
         "(cols[None, :] <= rows[:, None] + ahead) & (cols[None, :] < keys).",
     ),
     onward="Put the heads of a group into one tile: how often is the cache read then?",
-    counts=moves({"k": 7 / 2, "v": 7 / 2}),
+    # The two blocks of queries see three and four of the four blocks of keys.
+    counts=(*moves({"k": 7 / 2, "v": 7 / 2}), *products(2 * 2 * 7 * 64 * 64 * 64)),
     structure=(
         BY_ABSORB,
         Structure(

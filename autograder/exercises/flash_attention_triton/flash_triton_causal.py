@@ -12,7 +12,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     seen_causally,
     tolerance,
 )
-from autograder.ideals import moves
+from autograder.ideals import moves, products
 
 FLASH_TRITON_CAUSAL = Exercise(
     id="flash_triton_causal",
@@ -52,7 +52,8 @@ FLASH_TRITON_CAUSAL = Exercise(
     onward="Only the last tile needs the mask. Split the loop in two: what is gained?",
     counts=(
         # The blocks of queries see one, two and three of the three of keys.
-        moves({"k": 6 / 3, "v": 6 / 3})
+        *moves({"k": 6 / 3, "v": 6 / 3}),
+        *products(2 * 2 * 6 * 64 * 64 * 64),
     ),
     structure=(BY_ABSORB,),
     needs=("absorb_tile",),

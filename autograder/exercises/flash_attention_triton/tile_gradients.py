@@ -13,6 +13,7 @@ from autograder.exercises.flash_attention_triton.shared import (
     made_in_triton,
     with_adapter,
 )
+from autograder.ideals import products
 
 TILE_GRADIENTS = Exercise(
     id="tile_gradients",
@@ -53,6 +54,8 @@ TILE_GRADIENTS = Exercise(
         "tl.dot(tl.trans(ds), q); dq = tl.dot(ds, k).",
     ),
     onward="Which of the five products would be left if P had been stored?",
+    # Five products of each pair of tiles below the diagonal: three of the four.
+    counts=products(5 * 3 * 64 * 64 * 16),
     structure=(made_in_triton("tl.dot"),),
     prelude=with_adapter("adapt_gradients"),
 )

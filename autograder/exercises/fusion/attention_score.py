@@ -26,7 +26,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
-from autograder.ideals import moves
+from autograder.ideals import moves, products
 
 HALF = torch.float16
 _TILE = 64
@@ -149,7 +149,8 @@ ATTENTION_SCORE = Exercise(
     onward="Each score is computed twice. From which d on would it be cheaper to write "
     "it and read it back?",
     # Three programs walk over all keys twice.
-    counts=moves({"k": 2 * 192 / _TILE}),
+    # Two products, or the one twice, of 192 x 256 scores.
+    counts=(*moves({"k": 2 * 192 / _TILE}), *products(2 * 192 * 256 * 32)),
     structure=(
         Structure(
             holds=("triton.jit", "tl.dot", "tl.store"),

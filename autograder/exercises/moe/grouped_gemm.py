@@ -25,6 +25,7 @@ from autograder.exercise import (
     Structure,
     Tolerance,
 )
+from autograder.ideals import IN_16_BITS
 
 _HALF = torch.float16
 _EPS16, _EPS32 = torch.finfo(_HALF).eps, torch.finfo(torch.float32).eps
@@ -131,7 +132,8 @@ GROUPED_GEMM = Exercise(
     "as you can.",
     requirements=(
         "x is (height, inner), weights (experts, inner, columns), out (height, "
-        "columns), contiguous, fp16; sums in fp32. Any sizes, at least one expert.",
+        "columns), contiguous, fp16; products of fp16, sums in fp32. Any sizes, at "
+        "least one expert.",
         "`offsets`, int32, says where each expert's rows *end*: expert e has rows "
         "offsets[e - 1] to offsets[e], the first one from 0. It may have none. Rows "
         "from the last offset on are nobody's: zeros in out, whatever x holds there.",
@@ -178,6 +180,7 @@ GROUPED_GEMM = Exercise(
         Count("bytes", "global", "load", times=4),
         Count("bytes", "global", "store"),
         Count("writers", "global", "store", ideal=1, times=1),
+        IN_16_BITS,
     ),
     counted=2,
     structure=(

@@ -26,7 +26,7 @@ from autograder.exercises.streaming_fpga.shared import (
 )
 
 
-def _scores(n: int, top: int, generator: torch.Generator) -> torch.Tensor:
+def _scores(n: int, each: int, top: int, generator: torch.Generator) -> torch.Tensor:
     """Draw codes from -top to top - 1, most of them near each other, as scores are."""
 
     def drawn(low: int, high: int) -> torch.Tensor:
@@ -42,12 +42,15 @@ def _scores(n: int, top: int, generator: torch.Generator) -> torch.Tensor:
     chosen = scores.gather(0, drawn(0, 7)[None])[0].clamp(-top, top - 1)
     # The reference rises from -19 to 13: by 32, one more than a shift can say.
     chosen[:2] = torch.tensor([-5000, 3328])[:n]
+    # In the second sequence it rises by all that the codes can.
+    whole = torch.tensor([-top, top - 1])
+    chosen[each : each + 2] = whole[: chosen[each : each + 2].numel()]
     return chosen
 
 
 def _problem(case: Case, generator: torch.Generator) -> Problem:
     n, bits, each = (case.sizes[name] for name in ("n", "bits", "each"))
-    scores = _scores(n, 2 ** (bits - 1), generator)
+    scores = _scores(n, each, 2 ** (bits - 1), generator)
     last = (torch.arange(n) % each == each - 1).long()
     return Problem(
         {

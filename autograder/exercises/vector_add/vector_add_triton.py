@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autograder.drawing import vector_case
-from autograder.exercise import Case, Exercise, Structure, Tolerance
+from autograder.exercise import Case, Count, Exercise, Structure, Tolerance
 from autograder.exercises.vector_add.shared import (
     CASES,
     add_problem,
@@ -11,6 +11,7 @@ from autograder.exercises.vector_add.shared import (
     timed,
 )
 from autograder.ideals import moves
+from kernelwright.trace.triton.report import BUSIEST_PROGRAM
 
 VECTOR_ADD_TRITON = Exercise(
     id="vector_add_triton",
@@ -43,7 +44,11 @@ VECTOR_ADD_TRITON = Exercise(
         "`n` is 0.",
     ),
     onward="Try BLOCK=256 and BLOCK=4096 on a GPU. Does the time care?",
-    counts=moves(),
+    counts=(
+        *moves(busiest=None),
+        # Of x, y and out 1,024 floats each.
+        Count(BUSIEST_PROGRAM, ideal=3 * 4 * 1024, times=1),
+    ),
     # Of several programs.
     counted=-1,
     structure=(

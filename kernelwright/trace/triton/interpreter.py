@@ -89,6 +89,7 @@ def _watched(watch: Watch) -> Iterator[None]:
         changes.replace(builder, "create_atomic_rmw", _update(watch, builder))
         changes.replace(builder, "create_atomic_cas", _compare(watch, builder))
         replaced = {**doubtful(watch, builder), **without_nan(builder)}
+        replaced["create_dot"] = _dot(watch, replaced["create_dot"])
         for name, method in replaced.items():
             changes.replace(builder, name, method)
         # Compiled kernels, on a machine with a GPU, are interpreted for once.
@@ -174,6 +175,16 @@ def _store(watch: Watch, builder: Any) -> Callable[..., Any]:
         return original(pointers, value, _mask(lanes), *more, **named)
 
     return store
+
+
+def _dot(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
+    def dot(a: Any, b: Any, *more: Any) -> Any:
+        product = original(a, b, *more)
+        bits = max(a.dtype.primitive_bitwidth, b.dtype.primitive_bitwidth)
+        watch.multiplied(int(product.data.size * a.data.shape[-1]), int(bits))
+        return product
+
+    return dot
 
 
 def _update(watch: Watch, builder: Any) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,12 @@ from kernelwright.trace.report import (
     Space,
     Triple,
 )
+
+# What a trace counts beside accesses, as an exercise asks for it.
+PRODUCTS = "multiply-adds of tl.dot"
+WIDE_PRODUCTS = "multiply-adds of operands wider than 16 bits"
+BUSIEST_PROGRAM = "bytes of the busiest program"
+AVERAGE_PROGRAM = "bytes of the average program"
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,25 @@ class Launch:
     grid: Triple
 
 
+class Busiest(NamedTuple):
+    """How a launch's work is shared out: the launch that moves most.
+
+    Args:
+        most: bytes that one program moves, of the one that moves most.
+        all: bytes that all of them move.
+        programs: how many there are.
+    """
+
+    most: int
+    all: int
+    programs: int
+
+    @property
+    def average(self) -> int:
+        """Bytes that a program moves on average."""
+        return self.all // max(1, self.programs)
+
+
 @dataclass(frozen=True)
 class TritonReport(HasProblems):
     """What Triton kernels did to memory, line by line.
@@ -148,6 +174,8 @@ class TritonReport(HasProblems):
         sources: the text of each file that a line is in.
         extents: of each file the first and last lines of the kernels.
         sharing: of each launch and parameter, what several programs touched alike.
+        products: multiply-adds of all ``tl.dot``, by the bits of the wider operand.
+        busiest: the program that moved most, of the launch that did.
         log: whole requests, the first of each access.
     """
 
@@ -159,6 +187,8 @@ class TritonReport(HasProblems):
     sources: Mapping[str, str] = field(repr=False)
     extents: Mapping[str, tuple[tuple[int, int], ...]] = field(repr=False)
     sharing: tuple[Sharing, ...] = field(default=(), repr=False)
+    products: Mapping[int, int] = field(default_factory=dict)
+    busiest: Busiest = field(default_factory=lambda: Busiest(0, 0, 0))
     log: tuple[Kept, ...] = field(default=(), repr=False, compare=False)
 
     @property

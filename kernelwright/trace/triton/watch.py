@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import numpy as np
 from kernelwright.trace.memory import Buffer
 from kernelwright.trace.report import Op, Problem, Sharing, Triple
 from kernelwright.trace.triton.report import (
+    Busiest,
     Kept,
     Launch,
     ProgramAccess,
@@ -65,6 +67,9 @@ class Watch:
     _extents: dict[str, dict[tuple[int, int], None]] = field(default_factory=dict)
     _touches: dict[tuple[int, Op], Touches] = field(default_factory=dict)
     _sharing: list[Sharing] = field(default_factory=list)
+    _products: dict[int, int] = field(default_factory=dict)
+    _moved: dict[Triple, int] = field(default_factory=dict)  # bytes by program
+    _busiest: Busiest = field(default_factory=lambda: Busiest(0, 0, 0))
     _in_order: set[Triple] = field(default_factory=set)  # programs that used an atomic
 
     def launched(
@@ -94,6 +99,14 @@ class Watch:
         """Keep what the programs of the last launch had in common."""
         self._sharing += [touches.sharing() for touches in self._touches.values()]
         self._touches.clear()
+        if self._moved:
+            done = Busiest(
+                max(self._moved.values()),
+                sum(self._moved.values()),
+                math.prod(self.launches[-1].grid),
+            )
+            self._busiest = max(self._busiest, done, key=lambda each: each.all)
+            self._moved.clear()
         self._in_order.clear()
 
     def sized(self, grid: Triple) -> None:
@@ -151,6 +164,10 @@ class Watch:
             owner[strays] = used.argmax()
         return owner
 
+    def multiplied(self, terms: int, bits: int) -> None:
+        """Count the multiply-adds of a ``tl.dot`` by the bits of its wider operand."""
+        self._products[bits] = self._products.get(bits, 0) + terms
+
     def doubt(self, kind: str, message: str) -> None:
         """Note that the interpreter is not to be trusted on the running line."""
         file, line = self.line()
@@ -177,6 +194,7 @@ class Watch:
         sums = self._sums.setdefault((*place, op, buffer.name, width), _Sums())
         sums.requests += 1
         sums.lanes += lanes.inside.size
+        self._moved[program] = self._moved.get(program, 0) + lanes.inside.size * width
         sums.masked += lanes.off.size
         sums.outside += lanes.outside.size
         touched = lanes.inside + buffer.low
@@ -342,6 +360,8 @@ class Watch:
             sources=texts,
             extents={file: tuple(own) for file, own in self._extents.items()},
             sharing=tuple(self._sharing),
+            products=dict(self._products),
+            busiest=self._busiest,
             log=tuple(self._log),
         )
 

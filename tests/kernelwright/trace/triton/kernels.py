@@ -182,3 +182,22 @@ def in_turn(x_ptr, out_ptr, done_ptr, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + tl.program_id(0) * BLOCK + i)
     so_far = tl.load(out_ptr + i)
     tl.store(out_ptr + i, so_far + x)
+
+
+@triton.jit
+def multiplied(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
+    """Multiply once as given, and once more in 32 bits."""
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
+    wide = tl.dot(x.to(tl.float32), y.to(tl.float32))
+    tl.store(out_ptr + at, tl.dot(x, y) + wide)
+
+
+@triton.jit
+def first_alone(out_ptr, PROGRAMS: tl.constexpr):
+    """Let the first program store for all, and every program for itself."""
+    tl.store(out_ptr + tl.program_id(0), 1.0)
+    if tl.program_id(0) == 0:
+        for other in range(1, PROGRAMS):
+            tl.store(out_ptr + PROGRAMS + other, 1.0)

@@ -52,6 +52,18 @@ def test_a_right_kernel_is_clean_and_counted() -> None:
     assert "tl.store" in store.source and report.notes == ()
 
 
+def test_products_are_counted_by_the_bits_of_their_operands() -> None:
+    x, out = torch.ones(16, 16, dtype=torch.float16), torch.empty(16, 16)
+    report = kw.trace_triton(kernels.multiplied)[(3,)](x, x, out, N=16)
+    assert report.products == {16: 3 * 16**3, 32: 3 * 16**3}
+    assert traced().products == {}
+
+
+def test_the_busiest_program_is_told_beside_the_average_one() -> None:
+    report = kw.trace_triton(kernels.first_alone)[(4,)](torch.empty(8), PROGRAMS=4)
+    assert report.busiest == (16, 28, 4) and report.busiest.average == 7
+
+
 def test_a_maximum_drops_nan_as_on_a_gpu() -> None:
     x, out = torch.tensor([torch.nan, -2.0, 0.5, 7.0]), torch.empty(4)
     kw.trace_triton(kernels.cut_off)[(1,)](x, out, 4, BLOCK=4)
