@@ -10,6 +10,7 @@ from typing import Any
 from autograder.judge.counts import check_counts
 from autograder.judge.picture import picture
 from autograder.judge.recognise import EXPLORE_S, known_mistake
+from autograder.judge.relation import relation
 from autograder.judge.results import Gate, GateStatus
 from autograder.judge.run import Run
 from autograder.judge.selftest import ESSENTIAL
@@ -206,6 +207,18 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
     return Gate("right", "passed", f"{len(cases)} {words}", {"cases": len(cases)})
 
 
+def _relation(tried: Tried, name: str) -> str:
+    verdict, problem = tried.verdict, tried.problem
+    assert verdict is not None and problem is not None
+    return relation(
+        name,
+        verdict.outputs[name],
+        verdict.wanted[name],
+        verdict.bad[name],
+        problem.arguments,
+    )
+
+
 def _wrong_gate(
     run: Run, name: str, tried: Tried, near: tuple[str, str] | None
 ) -> Gate:
@@ -234,7 +247,7 @@ def _wrong_gate(
         "mistake": near[0] if near else None,
         "where": where,
     }
-    message = f"{near[1]} {where}" if near else where
+    message = f"{near[1]} {where}" if near else where + _relation(tried, wrong.output)
     if not near and tried.undefined and wrong.got != wrong.got:  # NaN
         message += _UNDEFINED
     return Gate("right", "failed", message, detail)

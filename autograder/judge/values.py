@@ -143,12 +143,14 @@ class Verdict:
         outputs: what came back, by name.
         bad: for each output, which of its elements are not right.
         untouched: likewise, which still hold what they held before.
+        wanted: the reference, where an output is not right.
     """
 
     wrong: Wrong | None = None
     outputs: Outputs = field(default_factory=dict)
     bad: Outputs = field(default_factory=dict)
     untouched: Outputs = field(default_factory=dict)
+    wanted: Outputs = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
@@ -197,7 +199,7 @@ def judge(
         wrong = replace(wrong, bits=8 * got.element_size())
     read = _untouched(got, _quieted(poisons.get(first, b""), got.dtype))
     wrong = replace(wrong, read_first=bool(read.reshape(-1)[wrong.index]))
-    return Verdict(wrong, outputs, bad, untouched)
+    return Verdict(wrong, outputs, bad, untouched, reference)
 
 
 def is_right(
