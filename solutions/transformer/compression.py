@@ -30,7 +30,7 @@ def compress(
     Returns:
         A model that generates, and is not trained.
 
-    Cost: each matrix read and rounded once; half a byte and 4 / group_size bytes a
+    Cost: each matrix read and rounded once; half a byte and 5 / group_size bytes a
     number remain.
     """
     if isinstance(model.layers[0].attention.out, Int4Linear):
