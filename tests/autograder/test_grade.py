@@ -79,6 +79,7 @@ def test_gradescope_reads_the_same_record(record: Record, tmp_path: Path) -> Non
     assert sum(test["max_score"] for test in written["tests"]) == record.possible
     assert {test["status"] for test in written["tests"]} == {"passed", "failed"}
     assert "\x1b" not in json.dumps(written, ensure_ascii=False)
+    assert "seed" not in json.dumps(written).lower()
 
 
 class _Page(HTMLParser):
@@ -400,7 +401,9 @@ def test_select_takes_ids_and_stems() -> None:
     # The chapter and its exercise have one name.
     only = ["vector_add/vector_add"]
     assert [e.id for e in select(only, references)] == ["vector_add"]
-    with pytest.raises(ValueError, match="Is vector_add_vec4 or vector_add or .* meant"):
+    with pytest.raises(
+        ValueError, match="Is vector_add_vec4 or vector_add or .* meant"
+    ):
         select(["vector_add/nonesuch"], references)
 
 
