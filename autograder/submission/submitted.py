@@ -105,16 +105,11 @@ class Notebooks:
         path = self._path(exercise)
         if path is None:
             return Answer(
-                trouble=f"no notebook NN_{exercise.stem}.ipynb in {self.path}. "
+                trouble=f"no notebook NN_{exercise.stem}.ipynb in {self.name}. "
                 "`make notebooks` writes the untouched one to chapters/; SUBMISSION= "
                 "names the folder that holds yours."
             )
-        if path not in self._read:
-            try:
-                self._read[path] = read_notebook(path)
-            except NotebookError as error:
-                self._read[path] = str(error)
-        notebook = self._read[path]
+        notebook = self._notebook(path)
         if isinstance(notebook, str):
             return Answer(trouble=notebook)
         cells = notebook.cells.get(exercise.id, [])
@@ -148,6 +143,22 @@ class Notebooks:
         every = all_exercises().values()
         return list(dict.fromkeys(e.stem for e in every if self._path(e) is not None))
 
+    def read(self) -> set[Path]:
+        """Return the notebooks that are read for some exercise."""
+        from autograder.exercises import all_exercises
+
+        every = all_exercises().values()
+        return {path for e in every if (path := self._path(e)) is not None}
+
+    def _notebook(self, path: Path) -> Notebook | str:
+        """Read a notebook once; return what is wrong with one that cannot be."""
+        if path not in self._read:
+            try:
+                self._read[path] = read_notebook(path)
+            except NotebookError as error:
+                self._read[path] = str(error)
+        return self._read[path]
+
     def _path(self, exercise: Exercise) -> Path | None:
         if not self.path.is_dir():
             if not self.path.exists() or self._holds(exercise):
@@ -169,11 +180,10 @@ class Notebooks:
         """
         if exercise.stem in self.path.stem:
             return True
-        try:
-            cells = read_notebook(self.path).cells
-        except NotebookError:
+        notebook = self._notebook(self.path)
+        if isinstance(notebook, str):
             return _is_no_chapter(self.path.stem)
-        return exercise.id in cells
+        return exercise.id in notebook.cells
 
 
 def open_submission(name: str) -> Submission:
