@@ -116,6 +116,9 @@ class Notebooks:
         if not cells:
             return Answer(trouble=_no_cell(exercise, path.name, notebook.cells))
         if len(set(cells)) > 1:
+            # A stub that was copied before it was filled in answers nothing.
+            cells = [c for c in cells if not is_untouched(exercise, c)] or cells
+        if len(set(cells)) > 1:
             return Answer(
                 trouble=f"{path.name} has {len(cells)} cells for exercise "
                 f"{exercise.id}; wanted one. Delete those that do not count, or their "
@@ -249,6 +252,22 @@ def checked(source: str, exercise: Exercise) -> Answer:
     return Answer(source=source, note=note)
 
 
+def is_untouched(exercise: Exercise, source: str) -> bool:
+    """Say whether a cell is still the stub that the chapter came with."""
+    from autograder.authoring.chapters import ChapterError
+    from autograder.regions import RegionError, cell_source
+
+    try:
+        stub = cell_source(exercise, solved=False)
+    except (ChapterError, RegionError, OSError):
+        return False  # nothing to compare with: it is graded like any other
+    return _bare(stub) == _bare(source)
+
+
+def _bare(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
 def _not_run(exercise: Exercise, found: Iterable[str]) -> str:
     """Say that a kernel, which knows what it ran alone, has run no such cell."""
     if _misspelt(exercise, found):
@@ -303,5 +322,6 @@ __all__ = [
     "Submission",
     "checked",
     "exercise_in",
+    "is_untouched",
     "open_submission",
 ]
