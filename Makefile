@@ -35,11 +35,11 @@ grade: learn ## grade chapters/ (SUBMISSION=folder|notebook|solutions ONLY=… S
 	  $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)") \
 	  $(if $(OUT),--out "$(OUT)")
 
-grade-class: learn ## grade a class, a folder or .ipynb a student (CLASS=folder SEED=…)
+grade-class: learn ## grade a class, many at a time (CLASS=folder SEED=… JOBS=n)
 	@$(PY) -m autograder class \
-	  $(or $(CLASS),$(error CLASS= names the folder that holds a folder or .ipynb for each student)) \
+	  $(or $(CLASS),$(error CLASS= names the folder that holds a folder, .ipynb or .zip for each student)) \
 	  $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)") \
-	  $(if $(OUT),--out "$(OUT)")
+	  $(if $(JOBS),--jobs "$(JOBS)") $(if $(OUT),--out "$(OUT)")
 
 demo: learn ## train, compress and generate with a small transformer (STEPS=n)
 	@$(PY) -m solutions.transformer.demo $(if $(STEPS),--steps $(STEPS))

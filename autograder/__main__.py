@@ -27,15 +27,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="a folder of notebooks, one notebook, or `solutions` (default: chapters)",
     )
     many = commands.add_parser("class", help="grade all submissions in a folder")
-    many.add_argument("folder", type=Path, help="a folder or .ipynb for each student")
+    many.add_argument("folder", type=Path, help="a folder, .ipynb or .zip a student")
+    many.add_argument(
+        "--jobs",
+        type=int,
+        default=0,
+        help="submissions at a time (default: one a core; one where a GPU is timed)",
+    )
     for command in (grade, many):
         _add_shared(command)
     options = parser.parse_args(arguments)
     try:
         if options.command == "class":
-            return _grade_class(
-                options.folder, options.only, options.seed, options.out, options.device
-            )
+            return _grade_class(options)
         return _grade(
             options.submission, options.only, options.seed, options.out, options.device
         )
@@ -124,44 +128,43 @@ def _grade(
     return NOT_GRADED if failed else OK
 
 
-def _grade_class(
-    folder: Path, only: list[str], seed: int | None, out: Path, device: str | None
-) -> int:
-    from autograder.classroom.grade_class import TABLE, Graded, grade_class, submissions
+def _grade_class(options: argparse.Namespace) -> int:
+    from autograder.classroom.grade_class import TABLE, grade_class, submissions
+    from autograder.classroom.progress import Progress
     from autograder.grade import select
     from autograder.judge.judge import Judge
-    from autograder.judge.words import clean
     from autograder.submission.submitted import References
     from autograder.supervisor.workers import warm_toolchain
     from autograder.worker import system
 
+    folder, out = options.folder, options.out
     try:
-        total = len(submissions(folder))
-        exercises = select(only, References())
-        opened = Judge(seed=seed, device=device)
+        total = len(submissions(folder, out))
+        exercises = select(options.only, References())
+        first = Judge(seed=options.seed, device=options.device)
     except ValueError as error:
         print(error, file=sys.stderr)
         return USAGE
     system.set_dumpable(False)
-    done = 0
-
-    def say(row: Graded) -> None:
-        nonlocal done
-        done += 1
-        points = f"{row.earned:g} of {row.possible:g}"
-        told = f"[{done}/{total}] {row.name}: {row.trouble or points}"
-        print(clean(told, 400), flush=True)
-
-    with opened as judge:
-        judge.server.start()
-        print(f"Grading {total} submissions, seed {judge.seed}", flush=True)
-        print(f"Sandbox: {judge.server.tier.words}", flush=True)
-        warm_toolchain(judge.device)
-        if misfits := judge.examine(exercises):
+    # Side by side, two would slow each other's kernels down.
+    cores = len(os.sched_getaffinity(0)) if first.device == "cpu" else 1
+    jobs = max(1, min(options.jobs or cores, total))
+    with contextlib.ExitStack() as stack:
+        judges = [stack.enter_context(first)]
+        for _ in range(1, jobs):
+            again = Judge(seed=first.seed, device=first.device)
+            judges.append(stack.enter_context(again))
+        for judge in judges:
+            judge.server.start()
+        print(f"Grading {total} submissions, {jobs} at a time, seed {first.seed}")
+        print(f"Sandbox: {first.server.tier.words}", flush=True)
+        warm_toolchain(first.device)
+        if misfits := first.examine(exercises):
             print("No class is graded on this machine:", file=sys.stderr)
             print(*misfits, sep="\n", file=sys.stderr)
             return NOT_GRADED
-        rows = grade_class(folder, exercises, judge, out, say)
+        progress = Progress(total)
+        rows = grade_class(folder, exercises, judges, out, progress.line)
     print(f"Table: {out / TABLE}; a report for each: {out}/*/report.html")
     return NOT_GRADED if any(row.failed for row in rows) else OK
 

@@ -1,8 +1,9 @@
-"""Grade a class: each submission of a folder, one after the other, into one table.
+"""Grade a class: every file of a folder is a line of one table.
 
-One submission that cannot be read is one line of the table and stops no other. What was
-graded from the same seed, with the same exercises, and was not handed in anew since, is
-not graded again: a run that was ended goes on where it was.
+Submissions are graded side by side, one a judge. One that cannot be read is one line
+and stops no other. What was graded from the same seed, with the same exercises and from
+the same notebooks, byte for byte, is not graded again: a run that was ended goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -10,18 +11,30 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+from autograder.classroom.handed_in import (
+    HandedIn,
+    NotGradable,
+    is_submission,
+    opened,
+)
 from autograder.exercise import Exercise
 from autograder.grade import GRADE, grade, write_atomically
 from autograder.judge.judge import Judge
 from autograder.judge.words import clean
-from autograder.submission.submitted import Submission, open_submission
+from autograder.report.table import Progress
 
 TABLE = "class.csv"
+# Beside each report: the digest of the notebooks that it is about.
+DIGEST = "handed-in.sha256"
 # What a spreadsheet takes for a formula when a cell begins with it.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -39,49 +52,75 @@ class Graded:
     exercises: dict[str, float] = field(default_factory=dict)
 
 
-def submissions(folder: Path) -> list[Path]:
-    """List what was handed in: folders with notebooks, and single notebooks.
+def submissions(folder: Path, out: Path) -> list[Path]:
+    """List all that lies in a class's folder, whether it can be graded or not.
 
     Raises:
-        ValueError: the folder is none, or there is nothing in it.
+        ValueError: the folder is none, nothing in it can be graded, or the grades
+            would be written among what was handed in.
     """
     if not folder.is_dir():
         raise ValueError(
-            f"{folder}: no such folder. Name one that holds a folder or an .ipynb file "
-            "for each submission."
+            f"{folder}: no such folder. Name one that holds a folder, an .ipynb file "
+            "or a .zip archive for each submission."
         )
-    found = [
-        path
-        for path in sorted(folder.iterdir())
-        if not path.name.startswith(".") and (path.is_dir() or path.suffix == ".ipynb")
-    ]
-    if not found:
-        raise ValueError(f"{folder}: no folder and no .ipynb file is in it.")
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(
+            f"OUT={out} lies in the class's folder {folder}, where a student may have "
+            "put a grade already. Name a folder outside of it."
+        )
+    found = sorted(folder.iterdir())
+    if not any(map(is_submission, found)):
+        raise ValueError(
+            f"{folder}: no folder, no .ipynb file and no .zip archive is in it."
+        )
     return found
 
 
 def grade_class(
     folder: Path,
     exercises: Sequence[Exercise],
-    judge: Judge,
+    judges: Sequence[Judge],
     out: Path,
     say: Callable[[Graded], None],
 ) -> list[Graded]:
-    """Grade all that is in a folder; the table is written after each submission."""
-    rows: list[Graded] = []
-    for path in submissions(folder):
-        row = _again(path, exercises, judge.seed, out / path.name)
-        if row is None:
-            try:
-                row = _graded(path, exercises, judge, out / path.name)
-            except Exception as error:  # of this one: the others are graded
-                said = f"{type(error).__name__}: {error}"
-                row = Graded(path.name, trouble=said, failed=True)
-        rows.append(row)
-        out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / TABLE, table(rows, exercises))
-        say(row)
-    return rows
+    """Grade all that is in a folder; the table is written after each submission.
+
+    Args:
+        folder: holds what was handed in.
+        exercises: those that are graded.
+        judges: of one seed; each grades one submission at a time.
+        out: where reports and the table are written; outside of ``folder``.
+        say: told of each line as it is known, which is in no order.
+    """
+    paths = submissions(folder, out)
+    out.mkdir(parents=True, exist_ok=True)
+    rows: dict[int, Graded] = {}
+    idle: SimpleQueue[Judge] = SimpleQueue()
+    for judge in judges:
+        idle.put(judge)
+    stopped = threading.Event()
+
+    def graded(path: Path) -> Graded:
+        judge = idle.get()
+        try:
+            return _line(path, exercises, judge, out / path.name, stopped)
+        finally:
+            idle.put(judge)
+
+    with ThreadPoolExecutor(len(judges)) as pool:
+        begun = {pool.submit(graded, path): at for at, path in enumerate(paths)}
+        try:
+            for done in as_completed(begun):
+                row = rows[begun[done]] = done.result()
+                known = [rows[at] for at in sorted(rows)]
+                write_atomically(out / TABLE, table(known, exercises))
+                say(row)
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [rows[at] for at in sorted(rows)]
 
 
 def table(rows: Sequence[Graded], exercises: Sequence[Exercise]) -> str:
@@ -98,56 +137,87 @@ def table(rows: Sequence[Graded], exercises: Sequence[Exercise]) -> str:
 
 
 def _cell(text: str) -> str:
-    text = " ".join(clean(text, 500).split())
+    # Blank for blank: two names that differ in one are two students.
+    text = re.sub(r"\s", " ", clean(text, 500))
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _graded(
-    path: Path, exercises: Sequence[Exercise], judge: Judge, out: Path
+class _Stopped(Exception):
+    """Others have ended the run."""
+
+
+class _Silent(Progress):
+    """Says nothing, and ends a submission before its next exercise."""
+
+    def __init__(self, stopped: threading.Event) -> None:
+        super().__init__(0, io.StringIO())
+        self._stopped = stopped
+
+    def begin(self, name: str) -> None:
+        if self._stopped.is_set():
+            raise _Stopped
+        super().begin(name)
+
+
+def _line(
+    path: Path,
+    exercises: Sequence[Exercise],
+    judge: Judge,
+    out: Path,
+    stopped: threading.Event,
 ) -> Graded:
+    """Grade what a path holds, or say why it is not."""
+    if not is_submission(path):
+        said = "ignored: no folder, no notebook (.ipynb) and no .zip archive"
+        return Graded(path.name, trouble=said)
+    if path.name == TABLE:
+        said = f"rename it: the table of grades is called {TABLE}"
+        return Graded(path.name, trouble=said)
     try:
-        submission = _open(path)
-    except ValueError as error:
+        with opened(path) as handed_in:
+            row = _again(handed_in, exercises, judge.seed, out)
+            if row is None:
+                (out / DIGEST).unlink(missing_ok=True)
+                record = grade(
+                    handed_in.submission, exercises, judge, out, _Silent(stopped)
+                )
+                write_atomically(out / DIGEST, handed_in.digest)
+                row = _row(handed_in, record.to_json())
+            return row
+    except NotGradable as error:
         return Graded(path.name, trouble=str(error))
-    record = grade(submission, exercises, judge, out)
-    return _row(path.name, record.to_json())
+    except Exception as error:  # of this one: the others are graded
+        said = f"{type(error).__name__}: {error}"
+        return Graded(path.name, trouble=said, failed=True)
 
 
-def _open(path: Path) -> Submission:
-    """Open a submission, or the chapters in it where it is a whole checkout."""
-    inside = path / "chapters"
-    return open_submission(str(inside if inside.is_dir() else path))
-
-
-def _row(name: str, record: dict[str, Any]) -> Graded:
+def _row(handed_in: HandedIn, record: dict[str, Any]) -> Graded:
     results = record["results"]
     failed = [r["exercise"] for r in results if r["status"] == "infrastructure error"]
-    trouble = f"not graded: {', '.join(failed)}" if failed else ""
+    said = [f"not graded: {', '.join(failed)}"] if failed else []
     if results and all(result["words"] == "no answer" for result in results):
-        trouble = results[0]["message"]
+        said = [results[0]["message"]]
     return Graded(
-        name,
+        handed_in.submission.name,
         record["earned"],
         record["possible"],
         record["points"],
-        trouble,
+        "; ".join([*said, *handed_in.notes]),
         bool(failed),
         {result["exercise"]: result["earned"] for result in results},
     )
 
 
 def _again(
-    path: Path, exercises: Sequence[Exercise], seed: int, out: Path
+    handed_in: HandedIn, exercises: Sequence[Exercise], seed: int, out: Path
 ) -> Graded | None:
     """Read what an earlier run has found; None where it must be graded (again)."""
     try:
-        written = (out / GRADE).stat().st_mtime
         record = json.loads((out / GRADE).read_text())
         same = [r["exercise"] for r in record["results"]] == [e.id for e in exercises]
-        handed_in = [path, *path.rglob("*.ipynb")] if path.is_dir() else [path]
-        older = all(each.stat().st_mtime < written for each in handed_in)
-        if record["complete"] and record["seed"] == seed and same and older:
-            row = _row(path.name, record)
+        same &= (out / DIGEST).read_text() == handed_in.digest
+        if record["complete"] and record["seed"] == seed and same:
+            row = _row(handed_in, record)
             return None if row.failed else row
     except (OSError, ValueError, KeyError, TypeError):
         pass

@@ -18,6 +18,11 @@ _DEFAULT = re.compile(
     r"^[ \t]*#[ \t]*(ifndef[ \t]+([A-Za-z_]\w*))[ \t]*\n\s*#[ \t]*define[ \t]+\2\b",
     re.MULTILINE,
 )
+_ASKED = re.compile(
+    r"^[ \t]*#[ \t]*(if(n?)def[ \t]+([A-Za-z]\w*))[ \t]*$", re.MULTILINE
+)
+# As long as __FILE__: the text then has its name from no compiler.
+_FILE, _NO_FILE = re.compile(r"\b__FILE__\b"), '"answer"'
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _DEFINED = re.compile(r"\s*([A-Za-z_]\w*)(\([^)]*\))?(.*)", re.DOTALL)
 _WORDS = frozenset(("defined", "true", "false", "and", "or", "not"))
@@ -46,6 +51,24 @@ def with_defaults(source: str) -> str:
         if first and first.start() > guard.start():
             begin, end = guard.span(1)
             source = source[:begin] + "if 1".ljust(end - begin) + source[end:]
+    return _without_switches(source)
+
+
+def _without_switches(source: str) -> str:
+    """Leave what a cell has for debugging out: a name like DEBUG that nobody defines.
+
+    For every compiler, whatever its headers define; ``__FILE__`` is one text for all.
+    """
+    text = mask(source)
+    defined = set(re.findall(r"#[ \t]*define[ \t]+(\w+)", text))
+    edits = [
+        (*asked.span(1), "if 1" if asked[2] else "if 0")
+        for asked in _ASKED.finditer(text)
+        if asked[3] not in defined and not _COMPILERS.fullmatch(asked[3])
+    ]
+    edits += [(*found.span(), _NO_FILE) for found in _FILE.finditer(text)]
+    for begin, end, new in edits:
+        source = source[:begin] + new.ljust(end - begin) + source[end:]
     return source
 
 

@@ -23,7 +23,7 @@ from autograder.judge.trial import Cell, Deadlines
 from autograder.judge.values import fresh_seed
 from autograder.judge.words import clean
 from autograder.languages import code_of
-from autograder.submission.submitted import Submission
+from autograder.submission.submitted import Submission, is_untouched
 from autograder.supervisor.workers import ForkServer, InfrastructureError, Limits
 
 Progress = Callable[[str], None]
@@ -218,28 +218,12 @@ def device_here() -> str:
     return "cuda" if cuda.backend() == "gpu" else "cpu"
 
 
-def is_untouched(exercise: Exercise, source: str) -> bool:
-    """Say whether a cell is still the stub that the chapter came with."""
-    from autograder.authoring.chapters import ChapterError
-    from autograder.regions import RegionError, cell_source
-
-    try:
-        stub = cell_source(exercise, solved=False)
-    except (ChapterError, RegionError, OSError):
-        return False  # nothing to compare with: it is graded like any other
-    return _bare(stub) == _bare(source)
-
-
 def _not_there(submission: Submission, needed: Exercise) -> str:
     """Say why an answer that another exercise needs cannot be run; '' if it can."""
     answer = submission.answer(needed)
     if not answer.trouble and is_untouched(needed, answer.source):
         return "its cell is as it was given"
     return answer.trouble
-
-
-def _bare(text: str) -> list[str]:
-    return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
 def _finish(exercise: Exercise, passed: list[Gate], judge: Judge) -> Result:

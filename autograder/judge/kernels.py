@@ -56,7 +56,8 @@ def kernels_only(source: str) -> str:
 def _is_jit(decorator: ast.expr) -> bool:
     if isinstance(decorator, ast.Call):
         decorator = decorator.func
-    return ast.unparse(decorator) in ("triton.jit", "jit")
+    # Under whatever name Triton was imported.
+    return ast.unparse(decorator).rpartition(".")[2] == "jit"
 
 
 def _is_plain_head(node: ast.FunctionDef) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from autograder.exercise import Structure
@@ -112,13 +113,30 @@ def check_names(run: Run) -> Gate:
         if isinstance(node, ast.Name)
         or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
     }
-    gate = check_used(run, used)
+    gate = check_used(run, used | _as_chapters_write(used, tree))
     if gate.status != "passed":
         return gate
     if run.device == "cpu" and run.kernels:
         # Triton's interpreter takes more of Python than its compiler does.
         return compiled_kernels(run)
     return gate
+
+
+def _as_chapters_write(used: set[str], tree: ast.Module) -> set[str]:
+    """Return the names that a cell has imported as another than the chapters'."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {n.asname: n.name for n in node.names if n.asname}
+        elif isinstance(node, ast.ImportFrom):
+            known |= {n.asname or n.name: f"{node.module}.{n.name}" for n in node.names}
+    found = set()
+    for name in used:
+        first, dot, rest = name.partition(".")
+        if first in known:
+            whole = f"{known[first]}{dot}{rest}"
+            found.add(re.sub(r"^triton\.language\b", "tl", whole))
+    return found
 
 
 def check_used(run: Run, used: set[str]) -> Gate:

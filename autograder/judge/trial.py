@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 # a mistake of the course's.
 _LARGEST_OUTPUT = 1 << 30
 _MOST_KERNELS = 8
+_NO_ANSWER = (
+    "what came back is no answer of the grader's; only the exercise's own code may run "
+    "in the cell."
+)
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def try_case(run: Run, worker: Worker, case: Case, purpose: str) -> Tried:
     answer, data = worker.ask(header, blobs, deadline_s=wall_s, sizes=sizes)
     if answer.get("ok") is not True:
         return Tried(
-            trouble=trouble_message(answer, exercise),
+            trouble=trouble_message(answer, exercise) or _NO_ANSWER,
             kind=str(answer.get("kind")),
             problem=problem,
             detail={"line": whole(answer.get("line"))},
@@ -251,7 +255,7 @@ def _side_effects(exercise: Exercise, problem: Problem, answer: Header) -> str:
             return _outside(problem, name, sides == ["before"], index)
     changed = answer.get("changed")
     for name in changed if isinstance(changed, list) else ():
-        if name in names:
+        if isinstance(name, str) and name in names:
             return f"it changes its input {name}; only the output is its to write."
     return ""
 

@@ -7,9 +7,9 @@ reader's own function says in a line what it waits for, instead of failing.
 from __future__ import annotations
 
 from autograder.exercises import all_exercises
-from autograder.judge.judge import is_untouched
 from autograder.learner.recorder import recorder
 from autograder.submission.ipynb import needs_in
+from autograder.submission.submitted import is_untouched
 
 
 def listen() -> None:

@@ -25,7 +25,6 @@ def results_json(record: Record) -> dict[str, Any]:
         "stdout_visibility": "hidden",
         "tests": [_test(result) for result in record.results],
         "extra_data": {
-            "seed": record.seed,
             "backend": record.backend,
             "sandbox": record.sandbox["name"],
             "trusted": record.sandbox["trusted"],

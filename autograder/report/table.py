@@ -91,7 +91,10 @@ def print_record(record: Record, stream: TextIO | None = None) -> None:
     else:
         _rich_table(record, Console(file=out, highlight=False))
     out.write(_messages(record))
-    out.write("\n".join(summary(record)) + "\n")
+    # Said here and in grade.json alone: a report may be a student's to read.
+    seed = f"Seed: {record.seed} (SEED={record.seed} grades the same again)"
+    points, *more = summary(record)
+    out.write("\n".join([points, seed, *more]) + "\n")
     out.flush()
 
 
@@ -131,7 +134,7 @@ def plain_table(record: Record) -> str:
 
 
 def summary(record: Record) -> list[str]:
-    """Say the sum, where it was graded, and how it can be graded again."""
+    """Say the sum and where it was graded; never the seed, which a class may keep."""
     points = out_of(record.earned, record.possible, record.points)
     lines = [f"Points: {points}"]
     if record.possible != record.points:
@@ -140,7 +143,6 @@ def summary(record: Record) -> list[str]:
         )
     lines.append(f"Device: {clean(record.device)}")
     lines.append(f"Sandbox: {record.sandbox['words']}")
-    lines.append(f"Seed: {record.seed} (SEED={record.seed} grades the same again)")
     lines += [f"Note: {clean(note)}" for note in record.notes]
     stubs = [r.exercise for r in record.results if r.words == "not attempted"]
     if stubs and all(r.words in UNTRIED for r in record.results):

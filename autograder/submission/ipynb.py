@@ -20,6 +20,9 @@ LARGEST_FILE = 128 << 20
 LARGEST_CELL = 1 << 20
 
 _COMMENT = re.compile(r"^\s*(?:#|//)\s*exercise:\s*([A-Za-z_]\w*)\s*$")
+# The same as people rewrite it: capitals, words behind it, another kind of comment.
+_REWRITTEN = re.compile(r"^\s*(?:#|//|/\*)\s*exercise:\s*([A-Za-z_]\w*)", re.IGNORECASE)
+_HEAD = re.compile(r"^\s*(?:$|#|//|/\*|\*|%%)")
 _NEEDS = re.compile(r"#\s*needs:\s*\w+(\s*,\s*\w+)*\s*$")
 _ID = re.compile(r"^ex-(\w+)$")
 
@@ -77,7 +80,7 @@ def exercise_of(cell: dict[str, Any], source: str) -> str | None:
     The comment comes first: it is what the learner sees. A cell that was split in
     two keeps its comment in one half only, while editors copy ids and metadata.
     """
-    named = exercise_in(source)
+    named = _named(_COMMENT, source)
     if named:
         return named
     metadata = cell.get("metadata")
@@ -86,13 +89,20 @@ def exercise_of(cell: dict[str, Any], source: str) -> str | None:
     if isinstance(declared, str) and declared.isidentifier():
         return declared
     found = _ID.match(cell["id"]) if isinstance(cell.get("id"), str) else None
-    return found.group(1) if found else None
+    return found.group(1) if found else _named(_REWRITTEN, source)
 
 
 def exercise_in(source: str) -> str | None:
     """Return the exercise that the comment at the head of a cell names."""
-    for line in source.splitlines()[:4]:
-        found = _COMMENT.match(line)
+    return _named(_COMMENT, source) or _named(_REWRITTEN, source)
+
+
+def _named(form: re.Pattern[str], source: str) -> str | None:
+    """Look for a line of a form in the first four, and above the first of code."""
+    lines = source.splitlines()
+    head = len([*takewhile(_HEAD.match, lines)])
+    for line in lines[: max(4, head)]:
+        found = form.match(line)
         if found:
             return found.group(1)
     return None

@@ -17,6 +17,8 @@ _LOCAL = re.compile(
     r"(?:^|[;{}])\s*(?:unsigned\s+)?(?:float|double|int|unsigned|__half)\s+([^;{}()]*);"
 )
 
+# A cell may be a flood of heads: nobody reads more of them, nor one that is longer.
+_MOST, _FAR = 8, 300
 _INDEX = r"\[[^\[\]]*\]"
 
 
@@ -24,18 +26,25 @@ def slips(source: str) -> list[str]:
     """Name what a CUDA C++ cell says and hardly means, on its own lines."""
     text = mask(source)
     found: list[str] = []
+    closed = _closed(text)
     for head in _HEAD.finditer(text):
-        word, end = head[1], _closing(text, head.end())
-        inside, after = text[head.end() : end], text[end + 1 :].lstrip()
+        if (end := closed.get(head.end() - 1)) is None or len(found) == _MOST:
+            break  # what is never closed no compiler takes
+        word, near = head[1], head.start() + _FAR
+        inside = text[head.end() : min(end, near)]
+        ends = text[end + 1 : end + _FAR].lstrip().startswith(";")
+        stores = word == "if" and ";" not in inside and _ASSIGNS.search(inside)
+        if not ends and not stores:
+            continue
         line = source.count("\n", 0, head.start()) + 1
-        shown = " ".join(source[head.start() : end + 1].split())[:80]
-        if after.startswith(";"):
+        shown = " ".join(source[head.start() : min(end + 1, near)].split())[:80]
+        if ends:
             what = "the if" if word == "if" else "the loop"
             found.append(
                 f"line {line}: the ; right behind `{shown}` ends {what}: what follows "
                 "is no part of it. Remove that ;."
             )
-        if word == "if" and ";" not in inside and _ASSIGNS.search(inside):
+        if stores:
             found.append(
                 f"line {line}: `{shown}` stores a value, it does not compare: to "
                 "compare, write ==."
@@ -95,11 +104,13 @@ def _made_of_itself(name: str, rest: str) -> bool:
     return bool(re.search(rf"(?<![\w.>]){name}\b", rest[:end]))
 
 
-def _closing(text: str, start: int) -> int:
-    """Return where the parenthesis that was opened before ``start`` is closed."""
-    depth = 1
-    for at in range(start, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[at], 0)
-        if not depth:
-            return at
-    return len(text)
+def _closed(text: str) -> dict[int, int]:
+    """Return where each parenthesis that is opened is closed."""
+    opened: list[int] = []
+    closed: dict[int, int] = {}
+    for sign in re.finditer(r"[()]", text):
+        if sign.group() == "(":
+            opened.append(sign.start())
+        elif opened:
+            closed[opened.pop()] = sign.start()
+    return closed

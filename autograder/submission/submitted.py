@@ -105,21 +105,19 @@ class Notebooks:
         path = self._path(exercise)
         if path is None:
             return Answer(
-                trouble=f"no notebook NN_{exercise.stem}.ipynb in {self.path}. "
+                trouble=f"no notebook NN_{exercise.stem}.ipynb in {self.name}. "
                 "`make notebooks` writes the untouched one to chapters/; SUBMISSION= "
                 "names the folder that holds yours."
             )
-        if path not in self._read:
-            try:
-                self._read[path] = read_notebook(path)
-            except NotebookError as error:
-                self._read[path] = str(error)
-        notebook = self._read[path]
+        notebook = self._notebook(path)
         if isinstance(notebook, str):
             return Answer(trouble=notebook)
         cells = notebook.cells.get(exercise.id, [])
         if not cells:
             return Answer(trouble=_no_cell(exercise, path.name, notebook.cells))
+        if len(set(cells)) > 1:
+            # A stub that was copied before it was filled in answers nothing.
+            cells = [c for c in cells if not is_untouched(exercise, c)] or cells
         if len(set(cells)) > 1:
             return Answer(
                 trouble=f"{path.name} has {len(cells)} cells for exercise "
@@ -148,6 +146,22 @@ class Notebooks:
         every = all_exercises().values()
         return list(dict.fromkeys(e.stem for e in every if self._path(e) is not None))
 
+    def read(self) -> set[Path]:
+        """Return the notebooks that are read for some exercise."""
+        from autograder.exercises import all_exercises
+
+        every = all_exercises().values()
+        return {path for e in every if (path := self._path(e)) is not None}
+
+    def _notebook(self, path: Path) -> Notebook | str:
+        """Read a notebook once; return what is wrong with one that cannot be."""
+        if path not in self._read:
+            try:
+                self._read[path] = read_notebook(path)
+            except NotebookError as error:
+                self._read[path] = str(error)
+        return self._read[path]
+
     def _path(self, exercise: Exercise) -> Path | None:
         if not self.path.is_dir():
             if not self.path.exists() or self._holds(exercise):
@@ -169,11 +183,10 @@ class Notebooks:
         """
         if exercise.stem in self.path.stem:
             return True
-        try:
-            cells = read_notebook(self.path).cells
-        except NotebookError:
+        notebook = self._notebook(self.path)
+        if isinstance(notebook, str):
             return _is_no_chapter(self.path.stem)
-        return exercise.id in cells
+        return exercise.id in notebook.cells
 
 
 def open_submission(name: str) -> Submission:
@@ -239,6 +252,22 @@ def checked(source: str, exercise: Exercise) -> Answer:
     return Answer(source=source, note=note)
 
 
+def is_untouched(exercise: Exercise, source: str) -> bool:
+    """Say whether a cell is still the stub that the chapter came with."""
+    from autograder.authoring.chapters import ChapterError
+    from autograder.regions import RegionError, cell_source
+
+    try:
+        stub = cell_source(exercise, solved=False)
+    except (ChapterError, RegionError, OSError):
+        return False  # nothing to compare with: it is graded like any other
+    return _bare(stub) == _bare(source)
+
+
+def _bare(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
 def _not_run(exercise: Exercise, found: Iterable[str]) -> str:
     """Say that a kernel, which knows what it ran alone, has run no such cell."""
     if _misspelt(exercise, found):
@@ -293,5 +322,6 @@ __all__ = [
     "Submission",
     "checked",
     "exercise_in",
+    "is_untouched",
     "open_submission",
 ]

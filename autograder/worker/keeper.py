@@ -14,6 +14,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -84,7 +85,21 @@ def keep(
             },
         )
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
+
+
+def remove(folder: str) -> None:
+    """Remove a worker's folder, whatever the worker did to keep it.
+
+    Where it stayed, the next workers would have its space no more: folders that may not
+    be entered, or that lie deeper than Python can follow.
+    """
+    with contextlib.suppress(OSError, RecursionError):
+        shutil.rmtree(folder)
+        return
+    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        with contextlib.suppress(OSError):
+            subprocess.run([*command, folder], stderr=subprocess.DEVNULL)
 
 
 def _first_process(

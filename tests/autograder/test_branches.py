@@ -55,13 +55,20 @@ def test_a_cell_that_is_one_program(source: str) -> None:
     ("given", "judged"),
     [
         ("#ifndef N\n#define N 8\n#endif", "#if 1    \n#define N 8\n#endif"),
+        ("#ifdef DEBUG\n#endif", "#if 0       \n#endif"),
+        (" # ifndef NDEBUG\n#endif", " # if 1         \n#endif"),
+        ("#include <stdio.h>\n#ifdef EOF", "#include <stdio.h>\n#if 0     "),
+        ("f(__FILE__, __LINE__);", 'f("answer", __LINE__);'),
         # A header's name is the cell's own from here on, for both compilers.
         (" # ifndef EOF\n\n#define EOF 8", " # if 1      \n\n#define EOF 8"),
         *((same, same) for same in (
             "#define N 4\n#ifndef N\n#define N 8\n#endif",
-            "#ifndef N\n#define M 8\n#endif",
             "#ifndef N\nint a;\n#define N 8\n#endif",
             "// #ifndef N\n#define N 8",
+            "#define N\n#ifdef N\n#endif",
+            "#ifdef __CUDA_ARCH__\n#endif",
+            "#ifdef _WIN32\n#ifdef KWEMU_TRACED\n#endif\n#endif",
+            '// #ifdef DEBUG\nf("__FILE__");',
         )),
     ],
 )  # fmt: skip
@@ -74,6 +81,15 @@ def test_a_guarded_constant_earns_what_a_plain_one_does(judge: Judge) -> None:
     guard = "#ifndef TWO\n#define TWO 2\n#endif\n\n"
     cell = RIGHT_KERNEL.replace("2 * x[i];", "TWO * x[i];")
     cell = cell.replace("__global__", guard + "__global__", 1)
+    assert judge.grade(KERNEL, Cells({"doubled": cell})).earned
+
+
+def test_what_is_for_debugging_costs_nothing(judge: Judge) -> None:
+    cell = RIGHT_KERNEL.replace(
+        "2 * x[i];",
+        '2 * x[i];\n#ifdef DEBUG\nprintf("%s", __FILE__);\n#endif\n'
+        'if (i < 0) printf("%s:%d", __FILE__, __LINE__);',
+    )
     assert judge.grade(KERNEL, Cells({"doubled": cell})).earned
 
 

@@ -79,6 +79,7 @@ def test_gradescope_reads_the_same_record(record: Record, tmp_path: Path) -> Non
     assert sum(test["max_score"] for test in written["tests"]) == record.possible
     assert {test["status"] for test in written["tests"]} == {"passed", "failed"}
     assert "\x1b" not in json.dumps(written, ensure_ascii=False)
+    assert "seed" not in json.dumps(written).lower()
 
 
 class _Page(HTMLParser):

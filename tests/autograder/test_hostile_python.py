@@ -245,6 +245,18 @@ def test_a_forged_answer_to_a_case(grade_both: GradeBoth) -> None:
     fails(grade_both(python_cell(FORGED.format(what=what))), "it gave no outputs")
 
 
+@pytest.mark.parametrize(
+    "what",
+    ["ok=False", "ok=None, message=[1]", "ok=True, changed=[[1], {}], trespass=[[1]]"],
+)
+def test_a_reply_of_no_form_is_the_answers_own_failure(
+    grade_both: GradeBoth, what: str
+) -> None:
+    """Were it the grader's, the exercise would leave the points that can be had."""
+    result = grade_both(python_cell(FORGED.format(what=what)))
+    assert (result.status, result.earned, result.possible) == ("failed", 0.0, 10.0)
+
+
 def test_half_a_character(grade_both: GradeBoth) -> None:
     fails(grade_both("# exercise: twice\nprint('\ud800')\n"), "no 'twice'")
     result = grade_both(python_cell("print('\\ud800')\nraise ValueError('\\udfff')"))

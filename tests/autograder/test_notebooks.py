@@ -16,11 +16,17 @@ from small_exercises import (
     write_notebook,
 )
 
+from autograder import regions
 from autograder.judge.judge import Judge
 from autograder.judge.results import Result
 from autograder.languages import code_of
 from autograder.submission import ipynb as notebooks
-from autograder.submission.ipynb import NotebookError, exercise_in, read_notebook
+from autograder.submission.ipynb import (
+    NotebookError,
+    exercise_in,
+    exercise_of,
+    read_notebook,
+)
 from autograder.submission.submitted import Notebooks, open_submission
 
 OTHER = make_exercise("after", stem="other")
@@ -169,7 +175,6 @@ def test_the_comment_counts_at_the_head_only() -> None:
     assert exercise_in("%%cuda\n// exercise: add\n") == "add"
     assert exercise_in("\n\n# exercise: add") == "add"
     assert exercise_in("a = 1\n" * 10 + "# exercise: add") is None
-    assert exercise_in("# exercise: add and more") is None
 
 
 def test_one_notebook_covers_its_chapter_only(tmp_path: Path) -> None:
@@ -196,3 +201,37 @@ def test_a_byte_order_mark_hides_no_exercise(judge: Judge, tmp_path: Path) -> No
     write_notebook(tmp_path / "01_small.ipynb", [cell.replace("\n", "\r\n")])
     result = judge.grade(TWICE, Notebooks(tmp_path))
     assert result.passed, result.message
+
+
+def test_an_untouched_stub_beside_the_answer_is_no_second_one(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = python_cell("# Write it here.\nraise NotImplementedError")
+    monkeypatch.setattr(regions, "cell_source", lambda exercise, solved: stub)
+    right = RIGHT.format(name="twice")
+    for cells in ([stub, right], [right, stub], [stub, right, right]):
+        write_notebook(tmp_path / "01_small.ipynb", cells)
+        assert Notebooks(tmp_path).answer(TWICE).source == right
+    write_notebook(tmp_path / "01_small.ipynb", [stub, right, python_cell("return x")])
+    assert "has 2 cells for exercise twice" in Notebooks(tmp_path).answer(TWICE).trouble
+
+
+@pytest.mark.parametrize(
+    ("head", "named"),
+    [
+        ("# exercise: twice, my second try", "twice"),
+        ("# Exercise: twice", "twice"),
+        ("%%cuda\n/* exercise: twice */", "twice"),
+        ("# by\n# me\n\n# on\n# a\n# rainy\n# day\n# exercise: twice", "twice"),
+        ("x = 1\ny = 2\nz = 3\nw = 4\n# exercise: twice", None),
+        ("# exercises: twice", None),
+    ],
+)
+def test_the_line_may_be_written_otherwise(head: str, named: str | None) -> None:
+    assert exercise_in(f"{head}\nx = 1\n") == named
+
+
+def test_what_a_cell_is_marked_as_goes_before_a_line_that_resembles_one() -> None:
+    cell = code_cell("", metadata={"kernelwright": {"exercise": "twice"}})
+    assert exercise_of(cell, "# Exercise: think first\n") == "twice"
+    assert exercise_of(cell, "# exercise: after\n") == "after"

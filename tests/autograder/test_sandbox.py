@@ -114,6 +114,37 @@ def test_without_namespaces_orphans_are_found(judge: Judge) -> None:
     assert not left_behind(judge)
 
 
+HELD = """
+import os, sys, tempfile
+sys.path.insert(0, sys.argv[1])
+from autograder.worker.keeper import remove
+if os.getuid() == 0:
+    os.setuid(65534)  # no mode keeps root out
+folder = tempfile.mkdtemp()
+os.chdir(folder)
+outside = tempfile.mkdtemp()
+os.chmod(outside, 0o500)
+os.symlink(outside, "link")
+os.makedirs("closed/inner")
+open("closed/inner/file", "w").close()
+os.chmod("closed/inner", 0)
+os.chmod("closed", 0)
+for _ in range(1500):
+    os.mkdir("deep")
+    os.chdir("deep")
+os.chdir("/")
+remove(folder)
+assert not os.path.exists(folder), os.listdir(folder)
+assert os.stat(outside).st_mode & 0o777 == 0o500
+os.rmdir(outside)
+"""
+
+
+def test_a_folder_that_resists_is_removed() -> None:
+    command = [sys.executable, "-c", HELD, str(sandbox.PACKAGES)]
+    subprocess.run(command, check=True, timeout=120)
+
+
 def test_hidden_folders_are_not_among_the_readable() -> None:
     readable = [Path(p) for p in sandbox.readable()]
     for name in ("solutions", "tests", "chapters", ".git", "autograder/exercises"):

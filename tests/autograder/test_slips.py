@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from small_exercises import KERNEL, RIGHT_KERNEL, make_exercise
@@ -69,6 +71,14 @@ def test_a_slip_is_named(source: str, says: str) -> None:
 )
 def test_what_is_meant_is_no_slip(source: str) -> None:
     assert slips(source) == []
+
+
+def test_a_flood_of_heads_takes_no_time() -> None:
+    started = time.process_time()
+    assert slips("if(" * 100_000) == []
+    assert slips("if(" * 100_000 + ")" * 100_000 + ";")
+    assert len(slips("if (a);\n" * 100_000)) == 8
+    assert time.process_time() - started < 8.0
 
 
 def test_a_slip_stands_beside_the_verdict(judge: Judge) -> None:

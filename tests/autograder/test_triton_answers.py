@@ -44,6 +44,17 @@ def test_a_launched_kernel_is_counted(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "jit"),
+    [("from triton import jit", "@jit"), ("import triton as tr", "@tr.jit")],
+)
+def test_an_import_may_be_written_otherwise(judge: Judge, line: str, jit: str) -> None:
+    cell = ANSWER.replace("@triton.jit", f"{line}\n\n\n{jit}")
+    exercise = all_exercises()["vector_add_triton"]
+    result = judge.grade(exercise, Cells({exercise.id: cell}))
+    assert result.passed, result.message
+
+
+@pytest.mark.parametrize(
     ("before", "after", "told"),
     [
         ("if n > 0", "if n < 0", "no Triton kernel was launched"),
