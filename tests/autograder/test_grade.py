@@ -400,7 +400,9 @@ def test_select_takes_ids_and_stems() -> None:
     # The chapter and its exercise have one name.
     only = ["vector_add/vector_add"]
     assert [e.id for e in select(only, references)] == ["vector_add"]
-    with pytest.raises(ValueError, match="Is vector_add_vec4 or vector_add or .* meant"):
+    with pytest.raises(
+        ValueError, match="Is vector_add_vec4 or vector_add or .* meant"
+    ):
         select(["vector_add/nonesuch"], references)
 
 
