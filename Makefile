@@ -1,6 +1,6 @@
 # Kernelwright. `make help` lists what there is.
 #
-# Each command sets itself up on first use (.venv, about a minute) and is quick
+# Each command sets itself up on first use (.venv, one to two minutes) and is quick
 # from then on. PYTHON=/some/python uses that interpreter as it is and installs
 # nothing: a cluster's, a container's.
 
@@ -23,17 +23,35 @@ endif
 .PHONY: learn dev
 
 ##@ Learn
-.PHONY: setup lab grade grade-class demo update
+.PHONY: setup lab grade update notebooks test book
 setup: learn ## set this machine up (the other commands do it too; EXTRA=fpga)
 
 lab: learn ## open JupyterLab on chapter 1
 	$(PY) -m jupyterlab chapters/01_vector_add.ipynb
 
-grade: learn ## grade chapters/ (SUBMISSION=folder|notebook|solutions ONLY=… SEED=…)
+grade: learn ## grade chapters/ (SUBMISSION=folder|notebook ONLY=… SEED=…)
 	@$(PY) -m autograder grade \
 	  --submission "$(or $(SUBMISSION),chapters)" \
 	  $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)") \
 	  $(if $(OUT),--out "$(OUT)")
+
+update: learn ## carry your exercises over into a newer edition of the notebooks
+	$(PY) -m autograder.authoring update
+
+notebooks: dev ## write chapters/*.ipynb from chapters/*.md
+	$(PY) -m autograder.authoring notebooks
+
+test: dev ## run the tests that this machine can (FULL=1 PYTEST=…)
+	$(PY) -m pytest $(if $(FULL),--full) $(PYTEST)
+
+book: dev ## build the book (SOLUTIONS=0: without answers)
+	SOLUTIONS=$(or $(SOLUTIONS),1) $(PY) book/build.py
+
+# for teachers
+##@ With the solutions
+.PHONY: demo grade-class release bench
+demo: learn ## train, compress and generate with a small transformer (STEPS=n)
+	@$(PY) -m solutions.transformer.demo $(if $(STEPS),--steps $(STEPS))
 
 grade-class: learn ## grade a class, many at a time (CLASS=folder SEED=… JOBS=n)
 	@$(PY) -m autograder class \
@@ -41,41 +59,26 @@ grade-class: learn ## grade a class, many at a time (CLASS=folder SEED=… JOBS=
 	  $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)") \
 	  $(if $(JOBS),--jobs "$(JOBS)") $(if $(OUT),--out "$(OUT)")
 
-demo: learn ## train, compress and generate with a small transformer (STEPS=n)
-	@$(PY) -m solutions.transformer.demo $(if $(STEPS),--steps $(STEPS))
+release: dev ## write the student edition: no solutions, no answers
+	$(PY) -m autograder.authoring release
 
-update: learn ## carry your exercises over into a newer edition of the notebooks
-	$(PY) -m autograder.authoring update
+bench: learn ## time the solutions on this machine (ONLY=stem CHECK=1)
+	$(PY) -m benchmarks $(ONLY) $(if $(CHECK),--check)
 
 ##@ Develop
-.PHONY: test book new-chapter notebooks mistakes mutants bench lint lock format release nbval
-test: dev ## run the tests that this machine can (FULL=1 PYTEST=…)
-	$(PY) -m pytest $(if $(FULL),--full) $(PYTEST)
-
-book: dev ## build the book (SOLUTIONS=0: without answers)
-	SOLUTIONS=$(or $(SOLUTIONS),1) $(PY) book/build.py
-
+.PHONY: new-chapter mistakes mutants lint lock format nbval
 new-chapter: dev ## write all files of a new chapter (STEM=… TITLE="…")
 	@$(PY) -m autograder.authoring new-chapter \
 	  "$(or $(STEM),$(error STEM= names the chapter in every path, such as tensor_cores))" \
 	  "$(or $(TITLE),$(error TITLE= is its heading, such as "Tensor cores"))"
 
-notebooks: dev ## write chapters/*.ipynb from chapters/*.md
-	$(PY) -m autograder.authoring notebooks
-
 mistakes: dev ## run the known mistakes and keep what they put out (ONLY=…)
 	$(PY) -m autograder.authoring mistakes $(if $(ONLY),--only "$(ONLY)")
-
-release: dev ## write the student edition: no solutions, no answers
-	$(PY) -m autograder.authoring release
 
 mutants: dev ## grade generic mutants of the answers (ONLY=… SAMPLE=n JOBS=n)
 	@$(PY) -m autograder.authoring mutants \
 	  $(if $(ONLY),--only "$(ONLY)") $(if $(SAMPLE),--sample $(SAMPLE)) \
 	  $(if $(JOBS),--jobs $(JOBS))
-
-bench: learn ## time the solutions on this machine (ONLY=stem CHECK=1)
-	$(PY) -m benchmarks $(ONLY) $(if $(CHECK),--check)
 
 lint: dev ## ruff, mypy, clang-format, notebooks in step (make format mends)
 	@failed=0; \
@@ -102,6 +105,7 @@ format: dev ## put Python and C++ into the project's form
 nbval: dev ## run the notebooks, untouched and solved
 	$(PY) -m autograder.authoring nbval
 
+# /for teachers
 ##@ Other
 .PHONY: help clean
 help: ## this list

@@ -20,9 +20,20 @@ _LEFT_OUT = (
     "benchmarks/",
     ".ci/",
     ".github/",
+    ".pre-commit-config.yaml",
     "CONTRIBUTING.md",
 )
-_KEPT = ("benchmarks/results/",)
+_KEPT = (
+    "benchmarks/results/",
+    # Tests of the workbench: `make test` says whether it works on this machine.
+    "tests/conftest.py",
+    "tests/kernels/",
+    "tests/kernelwright/conftest.py",
+    "tests/kernelwright/cuda/",
+    "tests/kernelwright/emulator/conftest.py",
+    "tests/kernelwright/emulator/test_",
+    "tests/kernelwright/measure/",
+)
 # Of a chapter's exercises: hidden cases, mistakes as edits of the answer, the answer.
 _LEFT_OUT_OF_A_CHAPTER = re.compile(
     r"autograder/exercises/\w+/(hidden\.py|\w+_answer\.py|\w+\.toml|\w+\.cu)"
@@ -33,7 +44,7 @@ _LEFT_OUT_HERE = (
 )
 _CODE_CELL = re.compile(r"^```\{code-cell\}[^\n]*\n.*?^```[ \t]*\n", re.M | re.S)
 _FOR_TEACHERS = re.compile(
-    r"^<!-- for teachers -->\n.*?^<!-- /for teachers -->\n\n?", re.M | re.S
+    r"^(?:<!--|#) for teachers.*?^(?:<!--|#) /for teachers[^\n]*\n\n?", re.M | re.S
 )
 _SOLUTION = re.compile(
     r"^(:{3,}|`{3,})\{solution\}[^\n]*\n.*?^\1[ \t]*\n(?:[ \t]*\n)?", re.M | re.S
@@ -72,10 +83,10 @@ def release(source: Edition, target: Path, files: Iterable[str] | None = None) -
     (rooms / "__init__.py").write_text(_NO_SOLUTIONS, encoding="utf-8")
     for path in chapter_files(target / "chapters"):
         _write_chapter(source, path, target)
-    readme = target / "README.md"
-    if readme.exists():
-        text = readme.read_text(encoding="utf-8")
-        readme.write_text(_FOR_TEACHERS.sub("", text), encoding="utf-8")
+    for path in (target / "README.md", target / "Makefile"):
+        if path.exists():
+            text = path.read_text(encoding="utf-8")
+            path.write_text(_FOR_TEACHERS.sub("", text), encoding="utf-8")
     return count
 
 

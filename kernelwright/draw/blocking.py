@@ -27,13 +27,13 @@ __global__ void blocked(const float* a, const float* b, float* c, int k) {
         }
         __syncthreads();
         for (int i = 0; i < 16; ++i) {
-            float down[SUMS], across[SUMS];
+            float rows[SUMS], columns[SUMS];
             for (int r = 0; r < SUMS; ++r) {
-                down[r] = a_tile[y + 16 * r][i];
-                across[r] = b_tile[i][x + 16 * r];
+                rows[r] = a_tile[y + 16 * r][i];
+                columns[r] = b_tile[i][x + 16 * r];
             }
             for (int r = 0; r < SUMS; ++r)
-                for (int s = 0; s < SUMS; ++s) sums[r][s] += down[r] * across[s];
+                for (int s = 0; s < SUMS; ++s) sums[r][s] += rows[r] * columns[s];
         }
         __syncthreads();
     }

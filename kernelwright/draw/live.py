@@ -22,10 +22,10 @@ from kernelwright.errors import ArgumentError
 from kernelwright.trace.report import TraceReport
 
 STRIDED_COPY = """
-__global__ void copy_strided(const float* x, float* out, int n, int stride) {
+__global__ void copy_strided(const float* x, float* y, int n, int stride) {
     int i = (blockIdx.x * blockDim.x + threadIdx.x) * stride;
     if (i < n) {
-        out[i] = x[i];
+        y[i] = x[i];
     }
 }
 """

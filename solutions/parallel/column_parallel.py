@@ -16,8 +16,8 @@ def column_parallel(x, weight, grad):
     Return y (tokens, out / n), dx (tokens, in), dw (out / n, in).
     """
     # [hole]
-    rank, n = dist.get_rank(), dist.get_world_size()
-    own = weight.chunk(n)[rank]
+    me, n = dist.get_rank(), dist.get_world_size()
+    own = weight.chunk(n)[me]
     y = x @ own.mT
     dx = grad @ own
     handle = dist.all_reduce(dx, async_op=True)

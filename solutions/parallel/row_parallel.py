@@ -16,8 +16,8 @@ def row_parallel(h, weight, bias, grad):
     Return y (tokens, out), dh (tokens, in / n), dw (out, in / n), db (out,).
     """
     # [hole]
-    rank, n = dist.get_rank(), dist.get_world_size()
-    own = weight.chunk(n, dim=1)[rank]
+    me, n = dist.get_rank(), dist.get_world_size()
+    own = weight.chunk(n, dim=1)[me]
     y = h @ own.mT
     handle = dist.all_reduce(y, async_op=True)
     dh = grad @ own

@@ -19,13 +19,13 @@ def time_kernel(gpu, launch, flush, warm_up, samples):
         launch()
     pairs = []
     for _ in range(samples):
-        start = gpu.Event(enable_timing=True)
-        stop = gpu.Event(enable_timing=True)
+        before = gpu.Event(enable_timing=True)
+        after = gpu.Event(enable_timing=True)
         flush()  # also keeps the device busy while we launch
-        start.record()
+        before.record()
         launch()
-        stop.record()
-        pairs.append((start, stop))
+        after.record()
+        pairs.append((before, after))
     gpu.synchronize()
     return statistics.median(a.elapsed_time(b) for a, b in pairs)
     # [/hole]

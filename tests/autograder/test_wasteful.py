@@ -211,7 +211,7 @@ HALVED = ("i += {}", "i += {} / 2")
         ("mean_abs", [XOR, ("threadIdx.x == 0 && ", "")],
          "each of 32 threads writes out[0]"),
         ("lost_lanes", [("threadIdx.x == 0", "true"),
-                        ("for (int warp = 1", "sum = part[0]; for (int warp = 1")],
+                        ("for (int warp = 1", "total = totals[0]; for (int warp = 1")],
          "each of 256 threads writes out[0]"),
         ("sum_all", [XOR, ("if (threadIdx.x == 0) {\n            out",
                            "if (threadIdx.x < 32) {\n            out")],

@@ -37,21 +37,21 @@ __global__ void __launch_bounds__(128)
             value_tile[i / D][i % D] = inside ? v[head + (size_t)start * D + i] : 0.0f;
         }
         __syncthreads();
-        for (int j = 0; j < KEYS; ++j) {
+        for (int key = 0; key < KEYS; ++key) {
             float score = 0.0f;
             for (int i = 0; i < D / 4; ++i)
-                score += query[i] * key_tile[j][4 * i + part];
+                score += query[i] * key_tile[key][4 * i + part];
             // The four threads of a query are neighbours in a warp.
             score += __shfl_xor_sync(0xffffffff, score, 1);
             score += __shfl_xor_sync(0xffffffff, score, 2);
-            bool seen = start + j < length && (!causal || start + j <= row);
+            bool seen = start + key < length && (!causal || start + key <= row);
             if (!seen) continue;
             float higher = fmaxf(highest, score);
             float mend = __expf(highest - higher), p = __expf(score - higher);
             highest = higher;
             weight = weight * mend + p;
             for (int i = 0; i < D / 4; ++i)
-                sum[i] = sum[i] * mend + p * value_tile[j][4 * i + part];
+                sum[i] = sum[i] * mend + p * value_tile[key][4 * i + part];
         }
         __syncthreads();
     }

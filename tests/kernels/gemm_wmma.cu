@@ -9,14 +9,14 @@ __global__ void gemm_wmma(const half* a, const half* b, float* c, int m, int n, 
     int col = blockIdx.x * 16;
     if (row >= m) return;
 
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
-    wmma::fill_fragment(sum, 0.0f);
-    for (int i = 0; i < k; i += 16) {
-        wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> left;
-        wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> right;
-        wmma::load_matrix_sync(left, a + row * k + i, k);
-        wmma::load_matrix_sync(right, b + i * n + col, n);
-        wmma::mma_sync(sum, left, right, sum);
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> total;
+    wmma::fill_fragment(total, 0.0f);
+    for (int at = 0; at < k; at += 16) {
+        wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a_part;
+        wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> b_part;
+        wmma::load_matrix_sync(a_part, a + row * k + at, k);
+        wmma::load_matrix_sync(b_part, b + at * n + col, n);
+        wmma::mma_sync(total, a_part, b_part, total);
     }
-    wmma::store_matrix_sync(c + row * n + col, sum, n, wmma::mem_row_major);
+    wmma::store_matrix_sync(c + row * n + col, total, n, wmma::mem_row_major);
 }

@@ -7,7 +7,7 @@ __device__ uint4 philox(unsigned counter, unsigned seed) {
     const unsigned M0 = 0xD2511F53, M1 = 0xCD9E8D57;
     uint4 c = make_uint4(counter, 0, 0, 0);
     unsigned k0 = seed, k1 = 0;
-    for (int round = 0; round < 10; ++round) {
+    for (int k = 0; k < 10; ++k) {
         unsigned high0 = __umulhi(M0, c.x), low0 = M0 * c.x;
         unsigned high1 = __umulhi(M1, c.z), low1 = M1 * c.z;
         c = make_uint4(high1 ^ c.y ^ k0, low1, high0 ^ c.w ^ k1, low0);

@@ -12,24 +12,22 @@ __global__ void variance_cancels(const float* x, float* out, int rows,
     float v[32];              // this lane's part of the row
     // [hole]
     // [broken]
-    // float sum = 0.0f, squares = 0.0f;
+    // float total = 0.0f, squared = 0.0f;
     // #pragma unroll
-    // for (int k = 0; k < 32; ++k) {
-    //     int c = lane + 32 * k;
-    //     v[k] = c < columns ? x[row * columns + c] : 0.0f;
-    //     sum += v[k];
-    //     squares += v[k] * v[k];
+    // for (int k = 0, c = lane; k < 32; ++k, c += 32) {
+    //     v[k] = c < columns ? x[columns * row + c] : 0.0f;
+    //     total += v[k];
+    //     squared += v[k] * v[k];
     // }
     // for (int offset = 16; offset > 0; offset /= 2) {
-    //     sum += __shfl_xor_sync(0xffffffff, sum, offset);
-    //     squares += __shfl_xor_sync(0xffffffff, squares, offset);
+    //     total += __shfl_xor_sync(0xffffffff, total, offset);
+    //     squared += __shfl_xor_sync(0xffffffff, squared, offset);
     // }
-    // float mean = sum / columns;
-    // float variance = squares / columns - mean * mean;
+    // float mean = total / columns;
+    // float variance = squared / columns - mean * mean;
     // float rstd = rsqrtf(variance + eps);
     // #pragma unroll
-    // for (int k = 0; k < 32; ++k) {
-    //     int c = lane + 32 * k;
+    // for (int k = 0, c = lane; k < 32; ++k, c += 32) {
     //     if (c < columns) out[row * columns + c] = (v[k] - mean) * rstd;
     // }
     // [/broken]

@@ -38,7 +38,7 @@ MISSING_BARRIER = Exercise(
         "the next round of the loop?",
         "A warp that is done with its products starts the next round, and stores. "
         "What keeps it from doing so while another still reads?",
-        "A second __syncthreads(); after the loop over i, inside the loop over first "
+        "A second __syncthreads(); after the loop over i, inside the loop over start "
         "and outside of every if.",
     ),
     onward="With two pairs of tiles that take turns, one barrier is enough. Why?",

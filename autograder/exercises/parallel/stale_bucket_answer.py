@@ -20,15 +20,14 @@ def stale_bucket(parameters, limit):
     # places = [buffer[:number] for number in numbers]
     # came, handles = [0] * len(buckets), [None] * len(buckets)
     #
-    # def ready(which):
+    # def ready(b):
     #     def hook(_):
-    #         came[which] += 1
-    #         if came[which] == len(buckets[which]):
-    #             grads = [parameters[i].grad for i in buckets[which]]
+    #         came[b] += 1
+    #         if came[b] == len(buckets[b]):
+    #             grads = [parameters[i].grad for i in buckets[b]]
     #             flat = [grad.flatten() for grad in grads]
-    #             torch.cat(flat, out=places[which])
-    #             handles[which] = dist.all_reduce(places[which],
-    #                                              async_op=True)
+    #             torch.cat(flat, out=places[b])
+    #             handles[b] = dist.all_reduce(places[b], async_op=True)
     #     return hook
     #
     # def finish():
@@ -43,14 +42,14 @@ def stale_bucket(parameters, limit):
     places = buffer.split(numbers)
     came, handles = [0] * len(buckets), [None] * len(buckets)
 
-    def ready(which):
+    def ready(b):
         def hook(_):
-            came[which] += 1
-            if came[which] == len(buckets[which]):
-                grads = [parameters[i].grad for i in buckets[which]]
+            came[b] += 1
+            if came[b] == len(buckets[b]):
+                grads = [parameters[i].grad for i in buckets[b]]
                 flat = [grad.flatten() for grad in grads]
-                torch.cat(flat, out=places[which])
-                handles[which] = dist.all_reduce(places[which], async_op=True)
+                torch.cat(flat, out=places[b])
+                handles[b] = dist.all_reduce(places[b], async_op=True)
 
         return hook
 
@@ -64,9 +63,9 @@ def stale_bucket(parameters, limit):
         came[:] = [0] * len(buckets)
 
     # [/hole]
-    for which, bucket in enumerate(buckets):
+    for b, bucket in enumerate(buckets):
         for i in bucket:
-            parameters[i].register_post_accumulate_grad_hook(ready(which))
+            parameters[i].register_post_accumulate_grad_hook(ready(b))
     return finish
 
 

@@ -74,11 +74,11 @@ TIME_KERNEL = Exercise(
     hints=(
         "A launch returns at once, so the CPU's clock says nothing. Put one event "
         "into the queue before the launch and one behind it.",
-        "`start.record()`, `launch()`, `stop.record()` only queue. When all samples"
-        " are queued, `gpu.synchronize()` once; then `start.elapsed_time(stop)` is "
+        "`before.record()`, `launch()`, `after.record()` only queue. When all samples"
+        " are queued, `gpu.synchronize()` once; then `before.elapsed_time(after)` is "
         "in ms.",
         "`for _ in range(warm_up): launch()`. Then `samples` times: make two "
-        "events, `flush()`, `start.record()`, `launch()`, `stop.record()`, remember"
+        "events, `flush()`, `before.record()`, `launch()`, `after.record()`, remember"
         " the pair. Then `gpu.synchronize()`, and `statistics.median` of the "
         "elapsed times.",
     ),

@@ -3,29 +3,29 @@
 
 // [exercise:lost_lanes]
 __global__ void lost_lanes(const float* x, float* out, int n) {
-    __shared__ float part[8];
+    __shared__ float totals[8];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     // [hole]
     // [broken]
     // if (i >= n) {
     //     return;  // no element, nothing to do
     // }
-    // float sum = x[i];
+    // float total = x[i];
     // [/broken]
-    float sum = i < n ? x[i] : 0.0f;  // nothing to add, and still there
+    float total = i < n ? x[i] : 0.0f;  // nothing to add, and still there
     // [/hole]
     for (int offset = 16; offset > 0; offset /= 2) {
-        sum += __shfl_down_sync(0xffffffff, sum, offset);
+        total += __shfl_down_sync(0xffffffff, total, offset);
     }
     if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = sum;
+        totals[threadIdx.x / 32] = total;
     }
     __syncthreads();
     if (threadIdx.x == 0) {
         for (int warp = 1; warp < 8; ++warp) {
-            sum += part[warp];
+            total += totals[warp];
         }
-        out[blockIdx.x] = sum;
+        out[blockIdx.x] = total;
     }
 }
 // [/exercise]

@@ -37,7 +37,7 @@ LOST_LANES = Exercise(
         "name?",
         "A shuffle with the mask 0xffffffff waits for all 32 lanes. Which of them have "
         "gone home, and what could they have brought instead?",
-        "Nobody returns: float sum = i < n ? x[i] : 0.0f;  a lane past the end adds "
+        "Nobody returns: float total = i < n ? x[i] : 0.0f;  a lane past the end adds "
         "nothing, and it is there.",
     ),
     onward="Give the broken kernel __activemask() for a mask: which of its two faults "

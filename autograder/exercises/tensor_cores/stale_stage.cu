@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(128, 2)
     //         fetch(stages, t + STAGES - 1, a, b, n, k);
     //         kw::cp_async_commit();
     //     }
-    //     half* ready = stages + t % STAGES * 2 * TILE;
-    //     kw::multiply_tiles(sum, ready, ready + TILE);
+    //     half* ready = stages + 2 * TILE * (t % STAGES);
+    //     kw::multiply_tiles(sum, ready, &ready[TILE]);
     // }
     // [/broken]
     for (int t = 0; t < STAGES - 1; ++t) {
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(128, 2)
             fetch(stages, t + STAGES - 1, a, b, n, k);
         }
         kw::cp_async_commit();  // an empty group near the end
-        half* ready = stages + t % STAGES * 2 * TILE;
-        kw::multiply_tiles(sum, ready, ready + TILE);
+        half* ready = stages + 2 * TILE * (t % STAGES);
+        kw::multiply_tiles(sum, ready, &ready[TILE]);
     }
     // [/hole]
     c += blockIdx.y * 128 * n + blockIdx.x * 128;

@@ -35,7 +35,7 @@ def _absorbing_kernel(
         cols = first + tl.arange(0, TILE)
         k = load_rows(k_ptr, head, cols, n, D)
         v = load_rows(v_ptr, head, cols, n, D)
-        seen = (rows[:, None] >= 0) & (cols[None, :] < n)
+        seen = (cols[None, :] < n) & (rows[:, None] >= 0)
         most, total, acc = absorb(q, k, v, seen, scale, most, total, acc)
     store_rows(out_ptr, head, rows, n, acc / total[:, None], D)
 
@@ -64,15 +64,15 @@ def _gradients_kernel(
     dk = tl.zeros([TILE, D], tl.float32)
     dv = tl.zeros([TILE, D], tl.float32)
     for first in tl.range(mine, n, TILE):
-        rows = first + at
-        q = load_rows(q_ptr, head, rows, n, D)
-        grad = load_rows(grad_ptr, head, rows, n, D)
-        lse = tl.load(lse_ptr + head + rows, mask=rows < n, other=0.0)
-        dot = tl.load(dot_ptr + head + rows, mask=rows < n, other=0.0)
-        seen = (cols[None, :] <= rows[:, None]) & (rows[:, None] < n)
-        dq, dk, dv = tile_gradients(q, k, v, grad, lse, dot, seen, scale, dk, dv)
-        place = dq_ptr + (head + rows)[:, None] * D + d[None, :]
-        tl.atomic_add(place, dq, mask=rows[:, None] < n)
+        r = first + at
+        q = load_rows(q_ptr, head, r, n, D)
+        g = load_rows(grad_ptr, head, r, n, D)
+        lse = tl.load(lse_ptr + head + r, mask=r < n, other=0.0)
+        dot = tl.load(dot_ptr + head + r, mask=r < n, other=0.0)
+        seen = (r[:, None] >= cols[None, :]) & (r[:, None] < n)
+        dq, dk, dv = tile_gradients(q, k, v, g, lse, dot, seen, scale, dk, dv)
+        place = dq_ptr + (head + r)[:, None] * D + d[None, :]
+        tl.atomic_add(place, dq, mask=r[:, None] < n)
     store_rows(dk_ptr, head, cols, n, dk, D)
     store_rows(dv_ptr, head, cols, n, dv, D)
 

@@ -78,11 +78,11 @@ __device__ __forceinline__ void add_row(float (&sum)[D], float factor,
 }
 
 template <int D, int ROWS>
-__device__ __forceinline__ void add_tile(float (&sum)[D], float& weight, float mend,
+__device__ __forceinline__ void add_tile(float (&sum)[D], float& weight, float factor,
                                          const float (&score)[ROWS], float base,
                                          const float4 (&tile)[ROWS][D / 4]) {
-    weight *= mend;
-    for (int d = 0; d < D; ++d) sum[d] *= mend;
+    weight *= factor;
+    for (int d = 0; d < D; ++d) sum[d] *= factor;
 #pragma unroll
     for (int j = 0; j < ROWS; ++j) {
         float p = __expf(score[j] - base);

@@ -85,29 +85,30 @@ template <class T, int WIDE>
 __device__ __forceinline__ void weigh(float (*scores)[WIDE], float* mends, int start,
                                       int kv_len, float scale, float& top,
                                       float& weight) {
-    constexpr int KEYS = WIDE - 4;
+    constexpr int PAIRS = (WIDE - 4) / 4;  // of a lane
     int r = threadIdx.x % 32 / 2, h = threadIdx.x % 2;
-    float2* row = reinterpret_cast<float2*>(scores[r]) + h;
-    Pair<T>* packed = reinterpret_cast<Pair<T>*>(scores[r]) + h;
-    float2 s[KEYS / 4];
-    float higher = top;
-    for (int c = 0; c < KEYS / 4; ++c) {
-        int key = start + 4 * c + 2 * h;
-        s[c] = row[2 * c];
-        s[c].x = key < kv_len ? s[c].x * scale : -INFINITY;
-        s[c].y = key + 1 < kv_len ? s[c].y * scale : -INFINITY;
-        higher = fmaxf(higher, fmaxf(s[c].x, s[c].y));
+    float2* from = reinterpret_cast<float2*>(scores[r]) + h;
+    Pair<T>* to = reinterpret_cast<Pair<T>*>(scores[r]) + h;
+    float2 pair[PAIRS];
+    float most = top;
+    start += 2 * h;
+    for (int i = 0; i < PAIRS; ++i) {
+        float2 two = from[2 * i];
+        two.x = start + 4 * i < kv_len ? scale * two.x : -INFINITY;
+        two.y = start + 4 * i + 1 < kv_len ? scale * two.y : -INFINITY;
+        most = fmaxf(most, fmaxf(two.x, two.y));
+        pair[i] = two;
     }
-    higher = fmaxf(higher, __shfl_xor_sync(0xffffffff, higher, 1));
-    float mend = __expf(top - higher);
-    top = higher;
-    weight *= mend;
-    mends[r] = mend;
+    most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
+    float shrunk = __expf(top - most);
+    mends[r] = shrunk;
+    weight *= shrunk;
+    top = most;
     __syncwarp();
-    for (int c = 0; c < KEYS / 4; ++c) {
-        float low = __expf(s[c].x - top), high = __expf(s[c].y - top);
-        weight += low + high;
-        packed[2 * c] = {T(low), T(high)};
+    for (int i = 0; i < PAIRS; ++i) {
+        float2 two{__expf(pair[i].x - most), __expf(pair[i].y - most)};
+        weight += two.x + two.y;
+        to[2 * i] = {T(two.x), T(two.y)};
     }
     __syncwarp();
 }

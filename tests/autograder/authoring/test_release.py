@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from autograder.authoring.release import (
     without_answers,
 )
 from autograder.exercises import all_exercises
-from autograder.regions import ROOT, cell_source
+from autograder.regions import ROOT, cell_source, read_region
 from tests.autograder.authoring.course import lay_out
 
 
@@ -73,18 +75,89 @@ def test_the_readme_offers_no_solutions(student: Path) -> None:
     assert "solutions" not in text and "for teachers" not in text
 
 
-def test_no_line_of_an_answer_is_in_the_student_edition(student: Path) -> None:
-    texts = {
-        path: path.read_text(errors="ignore")
-        for path in student.rglob("*")
-        if path.is_file()
+def test_its_commands_have_what_they_call(student: Path) -> None:
+    makefile = (student / "Makefile").read_text()
+    offered = set(re.findall(r"^([a-z-]+):.*##", makefile, re.M))
+    assert offered == {
+        *("setup", "lab", "grade", "update", "notebooks", "test", "book"),
+        *("help", "clean"),
     }
+    readme = (student / "README.md").read_text()
+    assert set(re.findall(r"\bmake ([a-z-]+)", readme)) <= offered
+    files = re.findall(r"(?<!/)\b[\w/]+\.(?:py|ipynb)\b", makefile)
+    modules = re.findall(r"-m ((?:solutions|autograder|benchmarks)\S*)", makefile)
+    files += [f"{name.replace('.', '/')}/__main__.py" for name in modules]
+    assert len(files) > 4
+    assert [name for name in files if not (student / name).is_file()] == []
+
+
+def test_the_tests_that_go_along_find_what_they_import(student: Path) -> None:
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+        ],
+        cwd=student,
+        env=os.environ | {"PYTHONPATH": str(student)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout[-2000:]
+    assert "tests/kernelwright/emulator/test_language.py::" in run.stdout
+
+
+# What shows more of an answer than a quarter, and why it must.
+EXCUSED = {
+    "flash_triton": "The stub of the next rung, flash_triton_causal, is its walk over "
+    "the tiles, of which the learner changes two lines.",
+}
+
+
+def lines_of(text: str, sign: str) -> set[str]:
+    """Return a text's lines without comments and blanks, but for the short ones."""
+    bare = (re.sub(r"\s", "", line.split(sign)[0]) for line in text.splitlines())
+    return {line for line in bare if len(line) >= 12}
+
+
+def test_no_more_than_a_quarter_of_an_answer_is_in_the_student_edition(
+    student: Path,
+) -> None:
+    """Look for each line that an answer has and its stub has not in every file.
+
+    A line that four exercises or more have, in stub or answer, is nobody's answer: an
+    index, a barrier, a shuffle's loop. Notebooks are made of the chapters' lines.
+    """
+    texts = [
+        path.read_text(errors="ignore")
+        for path in student.rglob("*")
+        if path.is_file() and path.suffix != ".ipynb"
+    ]
+    signs = {"//", "# "}
+    stands = {s: set().union(*(lines_of(text, s) for text in texts)) for s in signs}
+    answers = {}
+    met: Counter[str] = Counter()
     for exercise in all_exercises().values():
-        stub = set(cell_source(exercise, False).splitlines())
-        solved = cell_source(exercise, True).splitlines()
-        answer = "\n".join(line for line in solved if line not in stub)
-        guilty = [path for path, text in texts.items() if answer in text]
-        assert not guilty, f"{exercise.id} is answered in {guilty}"
+        region = read_region(ROOT / exercise.source, exercise.id)
+        sign = "# " if exercise.language == "python" else "//"
+        solved, stub = (
+            lines_of(text, sign) for text in (region.text_solved, region.text_stub)
+        )
+        answers[exercise.id] = (sign, solved - stub)
+        met.update(solved | stub)
+    leaks = []
+    for name, (sign, lines) in answers.items():
+        own = {line for line in lines if met[line] < 4}
+        found = own & stands[sign]
+        if len(found) > len(own) / 4 and name not in EXCUSED:
+            leaks.append(f"{name}, {len(found)} of {len(own)}: {sorted(found)}")
+    assert not leaks, "wanted a quarter of an answer's lines at most:\n" + "\n".join(
+        leaks
+    )
 
 
 def test_no_hidden_case_is_in_the_student_edition(student: Path) -> None:
