@@ -46,7 +46,6 @@ def in_flight(told: Told) -> Iterator[None]:
         for other in there:
             other.lost |= _overlap(other.tensor, made.tensor)
         there.append(made)
-        made.tensor.fill_(torch.nan)
         return made
 
     def isend(tensor: torch.Tensor, *to: Any, **named: Any) -> Any:
@@ -81,17 +80,25 @@ class _Sum:
     def __init__(self, tensor: torch.Tensor, summed: torch.Tensor, told: Told) -> None:
         self.tensor, self.summed, self.told = tensor, summed, told
         self.done = self.lost = False
+        tensor.fill_(torch.nan)
+        # Arithmetic leaves a NaN as it is, and would not be seen.
+        self._first = torch.finfo(tensor.dtype).min
+        tensor[(0,) * tensor.dim()] = self._first
 
     def wait(self) -> bool:
         """Put the sum where it was asked for, unless that was used again meanwhile."""
         if not self.done:
             self.done = True
             self.told("wait", self.tensor)
-            if not self.lost and bool(self.tensor.isnan().all()):
+            if not self.lost and self._is_as_it_was():
                 self.tensor.copy_(self.summed)
             # Once it is through, what is done with the buffer is no concern of it.
             self.tensor = self.tensor.new_empty(0)
         return True
+
+    def _is_as_it_was(self) -> bool:
+        first, *others = self.tensor.flatten().tensor_split([1])
+        return bool((first == self._first).all() and others[0].isnan().all())
 
     def is_completed(self) -> bool:
         """Say whether it was waited for: nobody can count on more."""

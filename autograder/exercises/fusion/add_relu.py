@@ -96,7 +96,8 @@ ADD_RELU = Exercise(
     ),
     onward="__hadd2 adds two halves in one instruction. Would it change the time?",
     # More warps are launched than there are packs.
-    counts=moves(width=16, busiest=4),
+    # One thread may take all of the last seven elements.
+    counts=moves(width=16, busiest=8),
     # With five elements behind the last pack.
     counted=1,
     structure=(sixteen_bytes(),),

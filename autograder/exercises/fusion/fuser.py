@@ -13,7 +13,7 @@ from autograder.exercises.fusion.chains import (
 from autograder.exercises.fusion.shared import IN_DOUBLE, TIMED
 from autograder.ideals import moves
 
-_DEEP = 4
+_DEEP = 6
 # An input is read by forward and by backward; the gradient by backward alone.
 _READS = {"x": 2, "y": 2, "z": 2}
 

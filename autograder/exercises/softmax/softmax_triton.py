@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autograder.exercise import Exercise
+from autograder.exercise import Count, Exercise
 from autograder.exercises.softmax.shared import (
     IN_FP32,
     PRELUDE,
@@ -16,6 +16,7 @@ from autograder.exercises.softmax.shared import (
     timed,
 )
 from autograder.ideals import moves
+from kernelwright.trace.triton.report import BUSIEST_PROGRAM
 
 HALF = torch.float16
 
@@ -35,8 +36,8 @@ SOFTMAX_TRITON = Exercise(
         "out is like x.",
         "Maximum, exponentials and sum in fp32; the lanes past the row's end change "
         "neither.",
-        "Each element is loaded once and stored once; all arithmetic is the kernel's, "
-        "without torch's functions and tl.softmax.",
+        "A program owns one row, and loads and stores each element once; all "
+        "arithmetic is the kernel's, without torch's functions and tl.softmax.",
     ),
     problem=rows_problem,
     reference=softmax,
@@ -64,7 +65,8 @@ SOFTMAX_TRITON = Exercise(
         "BLOCK=triton.next_power_of_2(columns)).",
     ),
     onward="How many registers does a row of 16,384 take from each of 512 threads?",
-    counts=moves(),
+    # Of 8 rows of 512 floats a program loads and stores one.
+    counts=(*moves(busiest=None), Count(BUSIEST_PROGRAM, ideal=2 * 4 * 512, times=1)),
     structure=(in_triton("tl.max", "tl.sum"), IN_FP32),
     speed=timed(16384, 8192, {"bronze": 0.60, "silver": 0.80, "gold": 0.92}),
     prelude=PRELUDE,
