@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autograder.exercise import Case, Exercise, Output, Problem, Structure
+from autograder.exercise import Case, Count, Exercise, Output, Problem, Structure
 from autograder.exercises.layernorm.shared import (
     NORM_TOLERANCE,
     draw_affine,
@@ -79,7 +79,12 @@ LAYER_NORM = Exercise(
     ),
     onward="Let the loops end at `32 * k < columns`, without #pragma unroll, and ask "
     "layer_norm.resources('sm_90') where v is.",
-    counts=(*moves({"weight": 16, "bias": 16}), barriers(0)),
+    # Ten a row, or twelve where lane 0 hands the sums on; a block has four rows.
+    counts=(
+        *moves({"weight": 16, "bias": 16}),
+        Count("shuffles", ideal=40, times=1.25),
+        barriers(0),
+    ),
     structure=(
         Structure(
             holds=("SHFL",),
