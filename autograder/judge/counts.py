@@ -52,6 +52,8 @@ def check_counts(run: Run, trace: Trace | None) -> Gate:
             # A program is not a warp: what one asks for at once is nobody's request.
             continue
         if problem.launch is None and count.metric == BUSIEST_WARP:
+            if BUSIEST_PROGRAM not in trace.own:
+                continue  # what was launched is no program of Triton's
             count = replace(count, metric=BUSIEST_PROGRAM)
         row = _row(count, problem, trace)
         rows.append(row)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from autograder.worker.entry import WrongReturn
 from autograder.worker.traced import told_access, told_problem
 from autograder.worker.wire import Header
 from kernelwright.cuda.kernel import Launcher
@@ -32,7 +33,13 @@ def launches_seen(launch: Callable[..., None] | None = None) -> Iterator[list[He
     plain = Launcher.__call__
 
     def launched(self: Launcher, *arguments: Any, **named: Any) -> None:
-        told = {"source": self.kernel.source[:_LONGEST], "name": self.kernel.name}
+        if len(self.kernel.source) > _LONGEST:
+            raise WrongReturn(
+                f"the text of {self.kernel.name} has {len(self.kernel.source):,} "
+                f"characters; at most {_LONGEST:,} are taken. Is what two others use "
+                "printed once, with a name?"
+            )
+        told = {"source": self.kernel.source, "name": self.kernel.name}
         if told not in seen and len(seen) < _MOST_KERNELS:
             seen.append(told)
         (launch or plain)(self, *arguments, **named)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autograder.exercise import Case, Exercise, Output, Problem, Structure
+from autograder.exercise import Case, Count, Exercise, Output, Problem, Structure
 from autograder.exercises.layernorm.shared import (
     NORM_TOLERANCE,
     draw_affine,
@@ -77,15 +77,22 @@ LAYER_NORM = Exercise(
         "(int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffff, "
         "sum, offset);  mean = sum / columns;  …  rsqrtf(squares / columns + eps)",
     ),
-    onward="Take #pragma unroll away and ask layer_norm.resources('sm_90') where v is.",
-    counts=(*moves({"weight": 16, "bias": 16}), barriers(0)),
+    onward="Let the loops end at `32 * k < columns`, without #pragma unroll, and ask "
+    "layer_norm.resources('sm_90') where v is.",
+    # Ten a row, or twelve where lane 0 hands the sums on; a block has four rows.
+    counts=(
+        *moves({"weight": 16, "bias": 16}),
+        Count("shuffles", ideal=40, times=1.25),
+        barriers(0),
+    ),
     structure=(
         Structure(
             holds=("SHFL",),
-            lacks=("STS", "ATOMS"),
+            lacks=("STS", "ATOMS", "STL"),
             message="The values are right, and the machine code does not hold what is "
             "asked: the lanes' sums are to be added by shuffles (SHFL), with no shared "
-            "memory (STS).",
+            "memory (STS), and `v` is to be in registers, which have no index at run "
+            "time: as local memory (STL) it is no nearer than x.",
         ),
     ),
     speed=timed(131072, 1024, 4, {"bronze": 0.55, "silver": 0.70, "gold": 0.80}),

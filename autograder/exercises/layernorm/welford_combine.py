@@ -23,8 +23,9 @@ def _problem(case: Case, generator: torch.Generator) -> Problem:
     n = case.sizes["n"]
 
     def summaries() -> torch.Tensor:
+        least, most = (50_000, 200_000) if case.regime == "many" else (1, 1000)
         counts = torch.randint(
-            1, 1000, (n,), generator=generator, device=generator.device
+            least, most, (n,), generator=generator, device=generator.device
         ).float()
         mean = 3.0 * torch.randn(n, generator=generator)
         if case.regime == "offset":
@@ -93,6 +94,7 @@ WELFORD_COMBINE = Exercise(
         Case("257 pairs, some of them empty", {"n": 257}, "zeros"),
         Case("100 pairs, the second of one number", {"n": 100}, "single"),
         Case("100 pairs, means near 1,000", {"n": 100}, "offset"),
+        Case("100 pairs, each of some 100,000 numbers", {"n": 100}, "many"),
         vector_case(1),
         vector_case(0),
     ),

@@ -31,6 +31,7 @@ MATMUL_FAST = Exercise(
         *BLOCKS_OF_128,
         "A quarter of a float out of shared memory for each product, 1/64 out of "
         "global memory, both 16 bytes at a time.",
+        "Stores into shared memory of 128 bytes a wavefront.",
         "One barrier for each 8 steps of k or more.",
     ),
     problem=problem_with(tiles(128, 128, 256)),
@@ -55,6 +56,10 @@ MATMUL_FAST = Exercise(
         *moves({"a": 256 / 128}, width=16),
         # The order of a warp's lanes is a matter of a half.
         Count("wavefronts", "shared", "load", ideal=8192, times=1.5),
+        Count("requests", "shared", "load", ideal=4096, times=1.15),
+        # Eight pairs of tiles, and one or two of zeros behind. Turned stores meet in
+        # banks where rows have no 4 floats behind them.
+        Count("wavefronts", "shared", "store", ideal=1152, times=1.15),
         barriers(8, 9),
     ),
     structure=(WIDE_LOADS,),

@@ -11,7 +11,7 @@ from autograder.exercises.reduction.shared import (
     problem_by,
     tolerance_by,
 )
-from autograder.ideals import barriers, moves
+from autograder.ideals import barriers, moves, shared
 
 LOST_LANES = Exercise(
     id="lost_lanes",
@@ -42,7 +42,8 @@ LOST_LANES = Exercise(
     ),
     onward="Give the broken kernel __activemask() for a mask: which of its two faults "
     "is left?",
-    counts=(*moves(), barriers(1)),
+    # Eight sums a block, which one thread reads, or each warp at once.
+    counts=(*moves(), *shared(32, 32), barriers(1)),
     structure=(
         Structure(
             holds=("SHFL",),

@@ -80,8 +80,8 @@ SUM_SQUARED = Exercise(
     "cut the block?",
     counts=(
         *moves(),
-        # Eight sums a block, which at most each warp adds up for itself.
-        *shared(32, 256),
+        # Eight sums a block, which one thread reads, or each warp at once.
+        *shared(32, 32),
         barriers(1, 2),
     ),
     structure=(

@@ -31,6 +31,7 @@ def _rows(
                 (40, 400, "masked"),
                 (100, 300, "cold"),
                 (40, 400, "filled"),
+                (200, 400, "low"),
             )
         ):
             dtype = dtypes[number % len(dtypes)]

@@ -6,6 +6,7 @@ import torch
 
 from autograder.exercise import Case, Exercise, Output, Problem
 from autograder.exercises.softmax.shared import (
+    IN_FP32,
     PRELUDE,
     TOLERANCE,
     draw_rows,
@@ -52,6 +53,7 @@ SOFTMAX_LONG_ROWS = Exercise(
         "`piece_kernel` leaves (maximum, total) of its piece. One that is all -inf "
         "adds nothing to its row: (-inf, 0).",
         "`combine_kernel` brings the totals of all pieces to the row's maximum.",
+        "Maxima, exponentials and totals in fp32.",
         "x is loaded twice, once by each kernel; all arithmetic is theirs, without "
         "torch's functions and tl.softmax.",
     ),
@@ -65,6 +67,7 @@ SOFTMAX_LONG_ROWS = Exercise(
         rows_case(2, 4097, "far"),
         rows_case(3, 100),
         rows_case(1, 20_000, "growing", HALF),
+        rows_case(8, 300, "low", HALF),
         rows_case(2, 1),
         rows_case(0, 5000),
     ),
@@ -82,7 +85,7 @@ SOFTMAX_LONG_ROWS = Exercise(
     onward="Few rows and many pieces, or many rows and none: where would you change?",
     # And a few pairs of a maximum and a total.
     counts=moves(2),
-    structure=(in_triton("tl.max", "tl.sum"),),
+    structure=(in_triton("tl.max", "tl.sum"), IN_FP32),
     speed=timed(4096, 65536, {"bronze": 0.35, "silver": 0.48, "gold": 0.58}),
     prelude=PRELUDE,
 )
