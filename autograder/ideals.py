@@ -92,8 +92,8 @@ IN_16_BITS = Count(
     "is, and round what was computed with .to(...).",
 )
 _IN_TILES = (
-    "All products belong into tl.dot, which runs on tensor cores: each pair of tiles "
-    "is multiplied once, and a pair that nobody needs not at all."
+    "All products belong into tl.dot, which runs on tensor cores, and none is made "
+    "that nobody needs."
 )
 
 

@@ -98,16 +98,19 @@ def _row(count: Count, problem: Problem, trace: Trace) -> dict[str, Any]:
         "at_most": at_most,
         "at_least": count.at_least,
         "fine": fine,
-        "line": _line_of_surplus(count, problem, trace)
+        "line": _line_of_surplus(count, problem, trace, (got or 0) - ideal)
         or trace.worst(count.metric, count.space, count.op),
     }
 
 
-def _line_of_surplus(count: Count, problem: Problem, trace: Trace) -> int:
+def _line_of_surplus(
+    count: Count, problem: Problem, trace: Trace, surplus: float
+) -> int:
     """Return the line at which a buffer has been gone over more often than need be.
 
     Lines are taken in their order: what is loaded again stands below. 0 where no
-    buffer's bytes are too many, or where they are not those of a parameter.
+    buffer's bytes are too many, or too few to be most of the surplus, or where they are
+    not those of a parameter.
     """
     if count.space != "global" or count.ideal is not None or count.times is None:
         return 0
@@ -117,13 +120,20 @@ def _line_of_surplus(count: Count, problem: Problem, trace: Trace) -> int:
         if not isinstance(value, Output | torch.Tensor):
             continue
         least = passes_of(count, name) * math.prod(value.shape) * value.dtype.itemsize
-        asked = 0.0
+        asked, crossed = 0.0, 0
         for access in sorted(trace.chosen(count.space, count.op), key=_by_line):
             before = asked
-            asked += access.bytes if access.buffer == name else 0
+            # A Triton kernel's x_ptr is x.
+            mine = access.buffer.removesuffix("_ptr") == name
+            asked += access.bytes if mine else 0
             if before <= count.times * least < asked:
-                found[asked - least] = access.line
-    return found[max(found)] if found else 0
+                crossed = access.line
+        if crossed:
+            found[asked - least] = crossed
+    most = max(found, default=0.0)
+    if count.metric != "requests" and 2 * most < surplus:
+        return 0
+    return found.get(most, 0)
 
 
 def _by_line(access: Access) -> int:

@@ -157,7 +157,8 @@ def not_by_kernels(answer: dict[str, Any], name: str, right: bool) -> str:
             )
         return (
             f"{begin}no Triton kernel was launched. Call yours with its grid, "
-            "kernel[(programs,)](...), and return the tensor that it wrote."
+            "kernel[(programs,)](...), whatever the size, and return the tensor that "
+            "it wrote. How many programs there are is rounded up: triton.cdiv."
         )
     found = answer.get("origins")
     if not right or not isinstance(found, dict) or not found:

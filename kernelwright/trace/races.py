@@ -75,7 +75,13 @@ class Races:
             alone = "Let each thread touch its own element, or use an atomic"
             return f"{_AT_ONCE}. {alone}"
         if first == line:
-            return f"let each thread touch its own element, or use an atomic; {again}"
+            alone = f"let each thread touch its own element, or use an atomic; {again}"
+            if _did(row) != {"reads", "writes"}:
+                return alone
+            return (
+                f"{alone}; and where it reads what another writes in the same round, "
+                f"read into a variable, then {barrier}, then write"
+            )
         upper, lower = sorted((first, line))
         standing = barrier_between(self.source, upper, lower, one_warp)
         if standing:

@@ -31,6 +31,11 @@ def adapt_product(answer: Any, *given: Any) -> Any:
                 waited = watch.products
             if what != "wait":
                 return
+            if len(begun) > 1:
+                raise WrongReturn(
+                    f"{len(begun)} sums are begun where one is wanted: the gradient of "
+                    "what a rank has for itself is whole there, and its sum too large."
+                )
             if begun and begun[-1] == watch.products:
                 raise WrongReturn(
                     "the sum is waited for right after it was begun: compute what does "

@@ -137,7 +137,7 @@ class Watch:
             )
             self._note(place, op, buffer, width, program, lanes)
             if lanes.outside.size:
-                self._outside(place, op, buffer, lanes.outside, program)
+                self._outside(place, op, buffer, lanes, program)
             if op == "atomic":
                 self._in_order.add(program)
             elif lanes.inside.size:
@@ -225,19 +225,24 @@ class Watch:
         place: tuple[str, int],
         op: Op,
         buffer: Buffer,
-        offsets: np.ndarray,
+        lanes: _Lanes,
         program: Triple,
     ) -> None:
-        index = int(offsets.reshape(-1)[0]) // buffer.element
+        index = int(lanes.outside.reshape(-1)[0]) // buffer.element
         elements = (buffer.high - buffer.low) // buffer.element
+        mend = (
+            "let the mask turn off the lanes that have no element, or, where it does, "
+            "check the address"
+            if lanes.inside.size
+            else "no lane has an element there, so check where this program's begin"
+        )
         self._problem(
             ("out of bounds", *place, op, buffer.name),
             program,
             index,
-            offsets.size,
+            lanes.outside.size,
             f"{_DID[op]} {buffer.name}[{index}], outside of {buffer.name}, which has "
-            f"{elements} elements: let the mask turn off the lanes that have no "
-            "element, or, where it does, check the address",
+            f"{elements} elements: {mend}",
         )
 
     def _no_tensor(
