@@ -210,6 +210,8 @@ def _right(run: Run, worker: Worker, progress: Progress) -> Gate:
 def _relation(tried: Tried, name: str) -> str:
     verdict, problem = tried.verdict, tried.problem
     assert verdict is not None and problem is not None
+    if name not in verdict.wanted:  # of a withheld reference places alone are known
+        return ""
     return relation(
         name,
         verdict.outputs[name],

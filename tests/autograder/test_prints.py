@@ -195,4 +195,4 @@ def test_an_edition_without_the_reference_compares_with_the_print(judge: Judge) 
         full, without = grade(judge, cell), grade(judge, cell, student)
         assert not full.passed and without.message == full.message
     nearly = edited(("return higher, total", "return higher, total * (1 + 1e-4)"))
-    assert not grade(judge, nearly, student).passed
+    assert grade(judge, nearly, student).status == "failed"
