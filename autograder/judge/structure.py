@@ -98,6 +98,12 @@ _NO_SPACE = (
 )
 
 
+_NO_LAUNCH = (
+    "The values are right, and of no Triton kernel is it known that it was launched: "
+    "call yours with its grid, kernel[(programs,)](...)."
+)
+
+
 def check_names(run: Run) -> Gate:
     """Read which names a Python answer uses: a kernel is to be written, not avoided.
 
@@ -116,6 +122,9 @@ def check_names(run: Run) -> Gate:
     gate = check_used(run, used | _as_chapters_write(used, tree))
     if gate.status != "passed":
         return gate
+    asked = any("triton.jit" in wanted.holds for wanted in run.exercise.structure)
+    if asked and not run.kernels:
+        return Gate("structure", "failed", _NO_LAUNCH)
     if run.device == "cpu" and run.kernels:
         # Triton's interpreter takes more of Python than its compiler does.
         return compiled_kernels(run)

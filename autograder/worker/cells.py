@@ -12,6 +12,7 @@ from typing import Any
 
 from autograder.worker.entries import ENTRIES
 from autograder.worker.entry import MissingName
+from autograder.worker.one_thread import refuse_threads
 
 _MAGIC = re.compile(r"^\s*(%|!)", re.MULTILINE)
 
@@ -41,6 +42,7 @@ class Namespace:
         exec(compile(prelude, "prelude", "exec"), vars(self.module))
         # Taken away before the cells run: it is the course's and no learner's name.
         self.adapt = vars(self.module).pop("__adapt__", None)
+        refuse_threads(self.folder)
         for cell in cells:
             load = getattr(self, f"_load_{cell['language']}")
             load(cell["id"], cell["source"])

@@ -16,6 +16,7 @@ from dataclasses import replace
 from time import clock_gettime, monotonic, process_time, pthread_getcpuclockid
 from types import FrameType
 
+from autograder.worker.one_thread import start_thread
 from autograder.worker.troubles import Trouble
 from kernelwright.ranks.frames import frame_of, own_frame
 
@@ -67,7 +68,7 @@ def ended_after(
                     os._exit(0)
             return
 
-    _thread.start_new_thread(watch, ())
+    start_thread(watch, ())
     try:
         yield
     finally:

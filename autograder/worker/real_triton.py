@@ -18,7 +18,6 @@ from typing import Any
 from autograder.worker.wire import Header
 
 _OPERATION = re.compile(r"\b(?:tt|math)\.\w+")
-_MOST = 12
 _COURSES = ("kernelwright.", "autograder.worker.adapters.tiles")
 
 
@@ -38,7 +37,7 @@ def compile_kernels(header: Header) -> Header:
         path.write_text(cell["source"], encoding="utf-8")
         exec(compile(cell["source"], str(path), "exec"), namespace)
     found: set[str] = set()
-    for launch in header["launches"][:_MOST]:
+    for launch in header["launches"]:
         name = str(launch["kernel"])
         # Some exercises ask for a part: the kernel around it is the course's own.
         owner = str(launch.get("module"))
@@ -49,8 +48,16 @@ def compile_kernels(header: Header) -> Header:
             return _told(
                 name, "it is no function of the cell's own with @triton.jit above it"
             )
-        if any("unknown" in told for told in launch["arguments"].values()):
-            continue  # an argument that is not described here, such as a descriptor
+        unknown = {p: t["unknown"] for p, t in launch["arguments"].items()
+                   if "unknown" in t}  # fmt: skip
+        if strange := [p for p, kind in unknown.items() if kind not in _UNDESCRIBED]:
+            return _told(
+                name,
+                f"its argument {strange[0]} is a {unknown[strange[0]]}, which Triton "
+                "gives to no kernel: a number, a tensor or a @triton.jit function is",
+            )
+        if unknown:
+            continue
         # Anything else that goes wrong is no word of the compiler's on the kernel.
         from triton.compiler.errors import CompilationError
 
@@ -170,6 +177,13 @@ def told_launch(function: Any, given: Mapping[str, Any]) -> Header:
     """Tell a launch's arguments in plain types, for the compiler to be given."""
     parameters: Iterable[Any] = inspect.signature(function).parameters.values()
     arguments = {p.name: _argument(given.get(p.name, p.default)) for p in parameters}
+    # Of a number that is no constant its type alone is compiled: one launch is like
+    # another.
+    for p in parameters:
+        told = arguments[p.name]
+        if "constexpr" not in str(p.annotation) and told.get("type", "i1") != "i1":
+            told.pop("value", None)
+            told.pop("float", None)
     options = {n: v for n in _OPTIONS if type(v := given.get(n)) is int}
     return {
         "kernel": function.__name__[:100],
@@ -181,6 +195,8 @@ def told_launch(function: Any, given: Mapping[str, Any]) -> Header:
 
 # What a launch says of its compilation, beside the kernel's own parameters.
 _OPTIONS = ("num_warps", "num_stages", "num_ctas")
+# What Triton takes and is not described here.
+_UNDESCRIBED = ("TensorDescriptor", "tuple", "Tensor")
 _TYPES = {
     **{f"float{n}": f"fp{n}" for n in (16, 32, 64)},
     **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},
@@ -193,7 +209,8 @@ _TYPES = {
 def _argument(value: Any) -> Header:
     if hasattr(value, "data_ptr"):
         name = str(value.dtype).removeprefix("torch.")
-        return {"type": f"*{_TYPES[name]}"} if name in _TYPES else {"unknown": True}
+        kind = "Tensor"
+        return {"type": f"*{_TYPES[name]}"} if name in _TYPES else {"unknown": kind}
     # A bool is an int as well.
     if value is None or isinstance(value, bool | str):
         return {"value": value, **({"type": "i1"} if value in (True, False) else {})}
@@ -208,4 +225,5 @@ def _argument(value: Any) -> Header:
     dtype = getattr(value, "name", None)
     if type(value).__module__.startswith("triton") and isinstance(dtype, str):
         return {"dtype": dtype}
-    return {"unknown": True}
+    kind = "tuple" if isinstance(value, tuple) else type(value).__name__
+    return {"unknown": kind[:100]}

@@ -169,3 +169,63 @@ def test_an_answer_that_no_gpu_could_run_earns_nothing(judge: Judge) -> None:
     result = judge.grade(exercise, Cells({exercise.id: whole}))
     assert result.passed, result.message
     assert result.gate("structure").message == "its kernels, compiled for sm_90"  # type: ignore[union-attr]
+
+
+ADD = """# exercise: vector_add_triton
+{before}
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr{parameter}):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    y = tl.load(y_ptr + i, mask=i < n)
+    tl.store(out_ptr + i, {sum}, mask=i < n)
+
+
+def vector_add_triton(x, y):
+    out = torch.empty_like(x)
+    n = x.numel()
+    {launch}
+    return out
+"""
+FORGETFUL = """import sys
+sys.modules["autograder.worker.launches"].Launches.note = lambda *_: None
+"""
+DECOYS = """@triton.jit
+def decoy(x_ptr, N: tl.constexpr):
+    tl.store(x_ptr, tl.load(x_ptr) * 1)
+"""
+PLAIN = "if n: add_kernel[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)"
+MANY = (
+    "for k in range({} if 0 < n < 300 else 0): decoy[(1,)](x[:1].clone(), N=k)\n    "
+    + PLAIN
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({}, ""),
+        ({"parameter": ", add=None", "sum": "add(x, y)",
+          "launch": PLAIN.replace("=1024)", "=1024, add=lambda a, b: a + b)")},
+         "its argument add is a function, which Triton gives to no kernel"),
+        ({"before": FORGETFUL}, "of no Triton kernel is it known that it was launched"),
+        # The compiler comes to the last of them, too.
+        ({"before": "ONE = 1.0\n" + DECOYS, "launch": MANY.format(14),
+          "sum": "(x + y) * ONE"}, "a kernel does not see ONE"),
+        ({"before": DECOYS, "launch": MANY.format(70)}, "launched in 66 ways"),
+({"before": "import threading as t",
+          "launch": "w = t.Thread(target=torch.add, args=(x, y), "
+                    "kwargs={'out': out})\n    w.start()\n    w.join()"},
+         "an answer starts no thread of its own"),
+    ],
+)  # fmt: skip
+def test_what_is_launched_must_be_known(
+    judge: Judge, parts: dict[str, str], says: str
+) -> None:
+    parts = {"before": "", "parameter": "", "sum": "x + y", "launch": PLAIN} | parts
+    exercise = all_exercises()["vector_add_triton"]
+    result = judge.grade(exercise, Cells({exercise.id: ADD.format(**parts)}))
+    if says:
+        fails(result, says)
+    else:
+        assert result.passed, result.message
