@@ -90,8 +90,11 @@ class _Sum:
         if not self.done:
             self.done = True
             self.told("wait", self.tensor)
-            if not self.lost and self._is_as_it_was():
-                self.tensor.copy_(self.summed)
+            if not self.lost:
+                if self._is_as_it_was():
+                    self.tensor.copy_(self.summed)
+                else:  # written meanwhile: partly the one, partly the other
+                    self.tensor.fill_(torch.nan)
             # Once it is through, what is done with the buffer is no concern of it.
             self.tensor = self.tensor.new_empty(0)
         return True
