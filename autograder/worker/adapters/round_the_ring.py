@@ -111,8 +111,9 @@ def adapt_ring(
             "its queries see none of later ranks' keys: skip those, and pass them on."
         )
     heads, tokens, d = q.shape
-    # Scores, their mask, weights; keys twice; what was attended to, and a product.
-    most = 4 * heads * tokens * (3 * tokens + 10 * d + 16) + tokens * tokens + 4096
+    # Scores, their mask, weights; keys twice; what was attended to, and a product; and
+    # a pair that went, which the library's threads let go when they come to it.
+    most = 4 * heads * tokens * (3 * tokens + 12 * d + 16) + tokens * tokens + 4096
     if watch.peak > most:
         raise WrongReturn(
             f"at its worst moment {watch.peak:,} bytes were held beside the arguments; "
