@@ -35,10 +35,9 @@ SHAPES = (
     (257, 1009, 130),
     (1000, 8, 512),
 )
-RUNGS = (
-    *("naive", "coalesced", "tiled", "register_blocked"),
-    *("wide", "warp_tiles", "double_buffered"),
-)
+# With "wide" and "warp_tiles" beside them, once all are timed again: an H100's file has
+# those two already.
+RUNGS = ("naive", "coalesced", "tiled", "register_blocked", "double_buffered")
 ROUNDS, SECONDS = 7, 0.02
 
 # Lowest ratio to cuBLAS that is no regression, by device.

@@ -91,8 +91,8 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "layer_norm_without_barrier_1": (RACE, ("slots[warp] = v", "return slots[0]")),
     "layer_norm_without_barrier_2": (RACE, ("slots[warp] = v", "slots[lane]")),
     "layer_norm_without_barrier_3": (RACE, ("slots[0] = v", "return slots[0]")),
-    "flash_attention_without_barrier_1": (RACE, ("key_tile[i / D]", "* key_tile[j]")),
-    "flash_attention_without_barrier_2": (RACE, ("* key_tile[j]", "key_tile[i / D]")),
+    "flash_attention_without_barrier_1": (RACE, ("key_tile[i / D]", "* key_tile[key]")),
+    "flash_attention_without_barrier_2": (RACE, ("* key_tile[key]", "key_tile[i / D]")),
     "gemm_mma_without_barrier_1": (RACE, (_MMA + "a", "kw::ldmatrix(left")),
     "gemm_mma_without_barrier_2": (RACE, (_MMA + "a", "kw::ldmatrix(left")),
 }
