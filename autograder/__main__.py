@@ -133,6 +133,7 @@ def _grade_class(options: argparse.Namespace) -> int:
     from autograder.classroom.progress import Progress
     from autograder.grade import select
     from autograder.judge.judge import Judge
+    from autograder.judge.pool import started
     from autograder.submission.submitted import References
     from autograder.supervisor.workers import warm_toolchain
     from autograder.worker import system
@@ -149,13 +150,8 @@ def _grade_class(options: argparse.Namespace) -> int:
     # Side by side, two would slow each other's kernels down.
     cores = len(os.sched_getaffinity(0)) if first.device == "cpu" else 1
     jobs = max(1, min(options.jobs or cores, total))
-    with contextlib.ExitStack() as stack:
-        judges = [stack.enter_context(first)]
-        for _ in range(1, jobs):
-            again = Judge(seed=first.seed, device=first.device)
-            judges.append(stack.enter_context(again))
-        for judge in judges:
-            judge.server.start()
+    others = (Judge(seed=first.seed, device=first.device) for _ in range(1, jobs))
+    with started((first, *others)) as judges:
         print(f"Grading {total} submissions, {jobs} at a time, seed {first.seed}")
         print(f"Sandbox: {first.server.tier.words}", flush=True)
         warm_toolchain(first.device)

@@ -294,3 +294,8 @@ class Exercise:
     shares: Mapping[str, float] = field(
         default_factory=lambda: {"correct": 0.6, "counts": 0.2, "speed": 0.2}
     )
+
+    @property
+    def wants_triton(self) -> bool:
+        """Whether the answer's work is to be done by Triton kernels of its own."""
+        return any("triton.jit" in wanted.holds for wanted in self.structure)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import torch
 
@@ -97,19 +96,17 @@ _IN_TILES = (
 )
 
 
-def products(
-    ideal: float, *, least: float | None = None, times: float = 1.05
-) -> tuple[Count, ...]:
+def products(ideal: float, times: float = 1.05) -> tuple[Count, ...]:
     """Return the counts of ``tl.dot``: its multiply-adds, in 16 bits or fewer.
 
     Args:
         ideal: how many the counted case needs, its tiles taken whole.
-        least: how many there must be, where other tiles need fewer.
         times: how many times the ideal earns the points.
     """
-    at_least = ideal if least is None else least
-    counted = Count(PRODUCTS, "", "", ideal, times=times, at_least=at_least)
-    return replace(counted, advice=_IN_TILES), IN_16_BITS
+    return (
+        Count(PRODUCTS, ideal=ideal, times=times, at_least=ideal, advice=_IN_TILES),
+        IN_16_BITS,
+    )
 
 
 def ideal_of(count: Count, problem: Problem) -> float:

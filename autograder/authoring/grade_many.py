@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from queue import SimpleQueue
+from contextlib import contextmanager
 
 from autograder.exercise import Exercise
 from autograder.exercises import all_exercises
 from autograder.judge.judge import Judge
+from autograder.judge.pool import Idle, started
 from autograder.judge.results import Result
 from autograder.judge.trial import Deadlines
 from autograder.regions import cell_source
@@ -34,13 +34,10 @@ def judges(count: int = 0, deadlines: Deadlines = SHORT) -> Iterator[Sequence[Ju
     They grade on the CPU, as each machine can, and try the hidden cases too.
     """
     warm_toolchain("cpu")
-    with ExitStack() as stack:
-        made = [
-            stack.enter_context(Judge(seed=SEED, device="cpu", deadlines=deadlines))
-            for _ in range(count or len(os.sched_getaffinity(0)))
-        ]
-        for judge in made:
-            judge.server.start()
+    wanted = range(count or len(os.sched_getaffinity(0)))
+    with started(
+        Judge(seed=SEED, device="cpu", deadlines=deadlines) for _ in wanted
+    ) as made:
         yield made
 
 
@@ -56,16 +53,11 @@ def grade_many(
     """
     every = all_exercises()
     needed = {name: cell_source(every[name], solved=True) for name in exercise.needs}
-    idle: SimpleQueue[Judge] = SimpleQueue()
-    for judge in judges:
-        idle.put(judge)
+    idle = Idle(judges)
 
     def grade(cell: str) -> Result:
-        judge = idle.get()
-        try:
+        with idle.borrowed() as judge:
             return judge.grade(exercise, Cells({**needed, exercise.id: cell}))
-        finally:
-            idle.put(judge)
 
     with ThreadPoolExecutor(len(judges)) as pool:
         yield from pool.map(grade, cells)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from autograder.classroom.handed_in import (
@@ -29,6 +28,7 @@ from autograder.classroom.handed_in import (
 from autograder.exercise import Exercise
 from autograder.grade import GRADE, grade, write_atomically
 from autograder.judge.judge import Judge
+from autograder.judge.pool import Idle
 from autograder.judge.words import clean
 from autograder.report.table import Progress
 
@@ -96,17 +96,12 @@ def grade_class(
     paths = submissions(folder, out)
     out.mkdir(parents=True, exist_ok=True)
     rows: dict[int, Graded] = {}
-    idle: SimpleQueue[Judge] = SimpleQueue()
-    for judge in judges:
-        idle.put(judge)
+    idle = Idle(judges)
     stopped = threading.Event()
 
     def graded(path: Path) -> Graded:
-        judge = idle.get()
-        try:
+        with idle.borrowed() as judge:
             return _line(path, exercises, judge, out / path.name, stopped)
-        finally:
-            idle.put(judge)
 
     with ThreadPoolExecutor(len(judges)) as pool:
         begun = {pool.submit(graded, path): at for at, path in enumerate(paths)}

@@ -8,12 +8,12 @@ from autograder.judge.kernels import kernels_only
 from autograder.judge.results import Gate
 from autograder.judge.words import clean, trouble_message, whole
 from autograder.supervisor.workers import WorkerEnded
+from autograder.worker.launches import MOST_KERNELS
 from autograder.worker.wire import Header
 
 if TYPE_CHECKING:
     from autograder.judge.run import Run
 
-_MOST = 64
 # What the compiler makes of a name that an exercise asks for.
 _LOWERED = {
     "tl.load": ("tt.load", "tt.descriptor_load"),
@@ -27,12 +27,12 @@ _LOWERED = {
 
 def compiled_kernels(run: Run) -> Gate:
     """Put the kernels that were launched through Triton's compiler; needs no GPU."""
-    if len(run.kernels) > _MOST:
+    if len(run.kernels) > MOST_KERNELS:
         return Gate(
             "structure",
             "failed",
             f"its kernels are launched in {len(run.kernels)} ways, with other types or "
-            f"constants each time; at most {_MOST} are looked at, so launch fewer.",
+            f"constants each time; at most {MOST_KERNELS} are looked at, so launch fewer.",
         )
     try:
         cells = [

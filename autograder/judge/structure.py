@@ -122,8 +122,7 @@ def check_names(run: Run) -> Gate:
     gate = check_used(run, used | _as_chapters_write(used, tree))
     if gate.status != "passed":
         return gate
-    asked = any("triton.jit" in wanted.holds for wanted in run.exercise.structure)
-    if asked and not run.kernels:
+    if run.exercise.wants_triton and not run.kernels:
         return Gate("structure", "failed", _NO_LAUNCH)
     if run.device == "cpu" and run.kernels:
         # Triton's interpreter takes more of Python than its compiler does.

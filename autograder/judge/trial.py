@@ -14,6 +14,7 @@ from autograder.judge.values import Verdict, draw, judge, poison
 from autograder.judge.words import return_trouble, trouble_message, whole
 from autograder.supervisor.workers import InfrastructureError, Worker
 from autograder.worker.tensors import dtype_name, span, to_bytes
+from autograder.worker.launches import MOST_KERNELS
 from autograder.worker.wire import Header
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 # What is compared with the reference is held in memory: a declaration over this is
 # a mistake of the course's.
 _LARGEST_OUTPUT = 1 << 30
-_MOST_KERNELS = 65
 _NO_ANSWER = (
     "what came back is no answer of the grader's; only the exercise's own code may run "
     "in the cell."
@@ -173,7 +173,7 @@ def try_case(run: Run, worker: Worker, case: Case, purpose: str) -> Tried:
     if trouble := kind.objection(exercise, answer, data, verdict.right):
         return Tried(trouble=trouble, kind="return", problem=problem)
     listed = answer.get("kernels")
-    kernels = tuple(listed[:_MOST_KERNELS]) if isinstance(listed, list) else ()
+    kernels = tuple(listed[: MOST_KERNELS + 1]) if isinstance(listed, list) else ()
     return Tried(
         verdict=verdict,
         problem=problem,

@@ -209,8 +209,8 @@ _TYPES = {
 def _argument(value: Any) -> Header:
     if hasattr(value, "data_ptr"):
         name = str(value.dtype).removeprefix("torch.")
-        kind = "Tensor"
-        return {"type": f"*{_TYPES[name]}"} if name in _TYPES else {"unknown": kind}
+        known = name in _TYPES
+        return {"type": f"*{_TYPES[name]}"} if known else {"unknown": "Tensor"}
     # A bool is an int as well.
     if value is None or isinstance(value, bool | str):
         return {"value": value, **({"type": "i1"} if value in (True, False) else {})}

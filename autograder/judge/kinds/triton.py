@@ -22,8 +22,7 @@ class TritonFunction(PythonFunction):
         self, exercise: Exercise, answer: Header, data: Sequence[bytes], right: bool
     ) -> str:
         """Ask for kernels where the exercise does and there was work for any."""
-        asked = any("triton.jit" in wanted.holds for wanted in exercise.structure)
-        if asked and any(data):
+        if exercise.wants_triton and any(data):
             trouble = not_by_kernels(answer, exercise.name, right)
             if trouble:
                 return trouble
