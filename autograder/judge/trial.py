@@ -13,8 +13,8 @@ from autograder.judge.prints import judge_by_print
 from autograder.judge.values import Verdict, draw, judge, poison
 from autograder.judge.words import return_trouble, trouble_message, whole
 from autograder.supervisor.workers import InfrastructureError, Worker
-from autograder.worker.tensors import dtype_name, span, to_bytes
 from autograder.worker.launches import MOST_KERNELS
+from autograder.worker.tensors import dtype_name, span, to_bytes
 from autograder.worker.wire import Header
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from autograder.worker.wire import Header
 from kernelwright.trace.triton.start import undefined, without_nan
 
 MOST_KERNELS = 64
-"""So many kinds of launches are compiled; one more is told, to be seen as too many."""
+"""So many kinds of launches are compiled; one more is told, and seen as too many."""
 
 
 @dataclass
