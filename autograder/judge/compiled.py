@@ -32,7 +32,8 @@ def compiled_kernels(run: Run) -> Gate:
             "structure",
             "failed",
             f"its kernels are launched in {len(run.kernels)} ways, with other types or "
-            f"constants each time; at most {MOST_KERNELS} are looked at, so launch fewer.",
+            f"constants each time; at most {MOST_KERNELS} are looked at, so launch "
+            "fewer.",
         )
     try:
         cells = [
